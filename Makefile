@@ -1,0 +1,69 @@
+# The one door. `make help` lists what is behind it; CI calls `make test`.
+
+PYTHON ?= python3
+VENV ?= .venv
+PYTEST_ARGS ?=
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+STAMP := $(VENV)/.setup-done
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup run test check test-slow test-soak bench bench-small format generate lock clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## make .venv and install Trine and its tools into it
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Trine needs Python 3.11 or newer; set PYTHON=... to one.")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) install -c constraints.txt -e ".[dev]"
+	@touch $@
+
+run: setup ## take the tour: a broker, its three views, and a crash
+	@$(BIN)/python examples/tour.py
+
+test: check ## check, then the tests, then the benchmarks at a small size
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m benchmarks --small
+
+check: setup ## lint, format, types, rooms, and whether generated code is up to date
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python tools/unasync_broker.py --check
+
+test-slow: setup ## the slow tests
+	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+
+test-soak: setup ## the tests that run for minutes
+	$(BIN)/python -m pytest -m soak $(PYTEST_ARGS)
+
+bench: setup ## the benchmarks at full size
+	$(BIN)/python -m benchmarks
+
+bench-small: setup ## the benchmarks at the size of `make test`
+	$(BIN)/python -m benchmarks --small
+
+format: setup ## put imports and layout in order
+	$(BIN)/ruff check --select I --fix .
+	$(BIN)/ruff format .
+
+generate: setup ## write the sync broker from the async one
+	$(BIN)/python tools/unasync_broker.py
+
+lock: ## take the newest allowed versions into constraints.txt
+	@clean=$$(mktemp -d) && trap 'rm -rf "$$clean"' EXIT && \
+	$(PYTHON) -m venv "$$clean" && \
+	"$$clean/bin/python" -m pip --quiet --disable-pip-version-check install --upgrade setuptools ".[dev]" && \
+	"$$clean/bin/python" -m pip --disable-pip-version-check freeze --all --exclude trine --exclude pip > "$$clean/constraints.txt" && \
+	cp "$$clean/constraints.txt" constraints.txt && \
+	echo "constraints.txt has $$(wc -l < constraints.txt) packages"
+
+clean: ## remove caches and build products (not .venv)
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +

@@ -1,0 +1,102 @@
+"""Stored batches that were decoded a moment ago, kept so that a small receive of a large batch decodes it once."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import OrderedDict
+
+from trine.log import batch
+from trine.log.batch import StoredRecord
+from trine.log.log import Log
+from trine.model.limits import DECODED_BATCHES_MAX
+
+CHUNK_BYTES = 64 * 1024
+"""Read together: hundreds of single messages, or one large batch."""
+
+
+class Span:
+    """The records of consecutive batches; offsets may be missing where compaction took them."""
+
+    __slots__ = ("end", "first", "lanes", "records")
+
+    def __init__(self, first: int, end: int, records: list[StoredRecord], lanes: list[tuple[int, int]]) -> None:
+        self.first = first
+        self.end = end
+        self.records = records
+        self.lanes = lanes
+        """(first offset, lane) of each batch."""
+
+    def part(self, first: int, end: int) -> list[StoredRecord]:
+        records = self.records
+        if len(records) == self.end - self.first:
+            return records[first - self.first : end - self.first]
+        return records[bisect_left(records, first, key=_offset) : bisect_left(records, end, key=_offset)]
+
+
+def _offset(record: StoredRecord) -> int:
+    return record.offset
+
+
+class Decoded:
+    __slots__ = ("_recent", "_spans")
+
+    def __init__(self) -> None:
+        self._spans: OrderedDict[tuple[int, int], Span] = OrderedDict()
+        self._recent: dict[int, Span] = {}
+
+    def records(self, log_id: int, log: Log, first: int, count: int) -> list[StoredRecord]:
+        """The records of a run of offsets that the log still has."""
+        end = first + count
+        span = self._recent.get(log_id)
+        if span is not None and span.first <= first and end <= span.end:
+            return span.part(first, end)
+        found: list[StoredRecord] = []
+        while first < end:
+            span = self.span(log_id, log, first)
+            if span is None or span.first >= end:
+                break
+            found += span.part(max(first, span.first), min(end, span.end))
+            first = span.end
+        return found
+
+    def span(self, log_id: int, log: Log, offset: int) -> Span | None:
+        """The span that covers the offset, or the next one after it."""
+        span = self._recent.get(log_id)
+        if span is not None and span.first <= offset < span.end:
+            return span
+        for (known, _), span in self._spans.items():
+            if known == log_id and span.first <= offset < span.end:
+                self._recent[log_id] = span
+                return span
+        span = self._read(log, offset)
+        if span is None:
+            return None
+        self._spans[log_id, span.first] = span
+        self._recent[log_id] = span
+        if len(self._spans) > DECODED_BATCHES_MAX:
+            (old, _), gone = self._spans.popitem(last=False)
+            if self._recent.get(old) is gone:
+                del self._recent[old]
+        return span
+
+    @staticmethod
+    def _read(log: Log, offset: int) -> Span | None:
+        stored = log.read(offset, CHUNK_BYTES)
+        if not stored:
+            return None
+        records: list[StoredRecord] = []
+        lanes = []
+        first = batch.read_header(stored[0]).base_offset
+        end = first
+        for data in stored:
+            header = batch.read_header(data)
+            lanes.append((header.base_offset, header.lane))
+            records += batch.decode(data)
+            end = header.next_offset
+        return Span(first, end, records, lanes)
+
+    def forget(self, log_id: int) -> None:
+        """The log was cut, compacted or dropped."""
+        self._recent.pop(log_id, None)
+        for known in [known for known in self._spans if known[0] == log_id]:
+            del self._spans[known]

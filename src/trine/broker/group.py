@@ -1,0 +1,592 @@
+"""A group: the consumers that share the work of a topic, with one ledger a partition.
+
+Everything here is called under the engine's lock and answers at once. Each verb decides first (pure, in `queue/`),
+puts its rows into a journal entry, and takes effect when the journal has it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from trine.broker.dead_letters import bury
+from trine.broker.entry import Entry
+from trine.broker.metadata import GroupAltered, GroupMeta
+from trine.broker.partition import Partition
+from trine.log import batch
+from trine.log.batch import StoredRecord
+from trine.log.log import Log
+from trine.model.durability import Level
+from trine.model.errors import StaleReceipt, UnknownGroup
+from trine.model.limits import RECEIVE_MAX
+from trine.model.message import H_EXPIRES, I64
+from trine.model.options import GroupConfig
+from trine.queue.backoff import Backoff
+from trine.queue.breaker import Breaker
+from trine.queue.ledger import Lease, Ledger
+from trine.queue.members import Members
+from trine.queue.rows import Kind, Row
+from trine.queue.selection import Pick, Selection
+
+if TYPE_CHECKING:
+    from trine.broker.topic import TopicState
+
+Run = tuple[int, int, int]
+"""(lease number, first offset, count)."""
+
+
+class GroupPart:
+    """A group's share of one partition: the ledger, what it delivers next, and the log its blocks go to."""
+
+    __slots__ = ("ledger", "log", "log_id", "partition", "selection")
+
+    def __init__(self, partition: Partition, log_id: int, log: Log, ledger: Ledger) -> None:
+        self.partition = partition
+        self.log_id = log_id
+        self.log = log
+        self.ledger = ledger
+        self.selection: Selection
+
+    def commit(self, rows: Sequence[Row], change: bytes) -> None:
+        self.ledger.commit(rows, change)
+        if self.ledger.closed_blocks:
+            self.store_blocks()
+
+    def replay(self, payload: memoryview) -> None:
+        self.ledger.replay(payload)
+        if self.ledger.closed_blocks:
+            self.store_blocks()
+
+    def store_blocks(self) -> None:
+        for block in self.ledger.closed_blocks:
+            self.log.append(
+                batch.encode_block(
+                    block.payload,
+                    base_offset=block.first_row,
+                    count=block.count,
+                    base_time_ms=block.time_from,
+                    max_time_ms=block.time_to,
+                )
+            )
+        self.ledger.closed_blocks.clear()
+
+
+class Leased(NamedTuple):
+    """A delivery: a lease and the records it is of."""
+
+    part: GroupPart
+    lease: Lease
+    records: list[StoredRecord]
+
+
+class Group:
+    def __init__(self, topic: TopicState, name: str, meta: GroupMeta, parts: list[GroupPart]) -> None:
+        self.topic = topic
+        self.engine = topic.engine
+        self.name = name
+        self.meta = meta
+        self.parts = parts
+        self.arrived = threading.Condition(self.engine.lock)
+        self.waiting = 0
+        """Threads that wait for a message: nobody is woken when it is zero."""
+        self.listeners: set[Callable[[], None]] = set()
+        """Called when something may be there for a consumer: how event loops wait."""
+        self.version = 0
+        """Rises when something may be there for a consumer."""
+        self.present: set[str] = set()
+        """Members whose heartbeat this process keeps."""
+        self._last_seen = self.engine.clock.now_ms()
+        self.deleted = False
+        self._turn = 0
+        self._credits = [0.0] * len(topic.config.lanes)
+        self.configure(meta.config)
+
+    @property
+    def config(self) -> GroupConfig:
+        return self.meta.config
+
+    @property
+    def paused(self) -> str | None:
+        return self.meta.paused
+
+    def configure(self, config: GroupConfig) -> None:
+        self.meta.config = config
+        self.level = Level[config.durability.upper()]
+        self._backoff = Backoff(
+            first_ms=config.backoff.first_ms,
+            factor=config.backoff.factor,
+            cap_ms=config.backoff.cap_ms,
+            jitter=config.backoff.jitter,
+        )
+        breaker = config.breaker
+        self._breaker = Breaker(breaker.share, breaker.window_ms, breaker.least) if breaker is not None else None
+        self.members = Members(len(self.parts), config.order, config.member_timeout_ms, config.move_wait_ms)
+        for part in self.parts:
+            self._select(part)
+        self._filter = (
+            [(name, value.encode()) for name, value in config.headers.items()] if config.headers else None
+        )
+        self._burns = self.topic.config.kind == "dead_letters"
+        """A dead letter is not buried twice: its own groups try it again, for ever if need be."""
+
+    def _select(self, part: GroupPart) -> None:
+        part.selection = Selection(part.ledger, part.partition.lanes, self.config.order, part.partition.keys)
+
+    def add_part(self, part: GroupPart) -> None:
+        self.parts.append(part)
+        self._select(part)
+        self.members.grow(len(self.parts))
+
+    def grow_lanes(self, lanes: int) -> None:
+        self._credits += [0.0] * (lanes - len(self._credits))
+
+    # --- waiting
+
+    def wake(self) -> None:
+        self.version += 1
+        if self.waiting:
+            self.arrived.notify_all()
+        for listener in tuple(self.listeners):
+            listener()
+
+    def keep_members(self, now: int) -> None:
+        """Consumers of this process are alive as long as their objects are: they need not call to say so."""
+        for name in self.present:
+            self.members.heartbeat(name, now)
+
+    def abandoned(self, now: int) -> bool:
+        """Whether an ephemeral group has had no member for as long as one may be silent."""
+        if self.present or self.members.names():
+            self._last_seen = now
+        return now - self._last_seen > self.config.member_timeout_ms
+
+    def next_event(self) -> int | None:
+        """When something here happens by itself: a retry is due, a lease ends, a member is given up."""
+        times = [time for part in self.parts for time in (part.selection.next_due(), part.ledger.next_deadline())]
+        times.append(self.members.next_deadline())
+        return min((time for time in times if time is not None), default=None)
+
+    # --- receive
+
+    def receive(self, member: str, most: int, now: int) -> list[Leased]:
+        """Leases up to `most` messages to a member; nothing if there is nothing free, or the group is paused."""
+        if self.deleted:
+            raise UnknownGroup(f"group {self.name!r} of topic {self.topic.name!r} was deleted")
+        self.members.join(member, now)
+        self.expire(now)
+        if self.meta.paused is not None:
+            return []
+        most = min(most, RECEIVE_MAX, self.config.in_flight_max - self.in_flight() - self.retrying())
+        while most > 0:
+            picked = self._pick(member, most, now)
+            if not picked:
+                return []
+            leased = self._deliver(member, picked, now)
+            if leased:
+                return leased
+        return []
+
+    def in_flight(self) -> int:
+        return sum(part.ledger.in_flight for part in self.parts)
+
+    def retrying(self) -> int:
+        return sum(len(part.ledger.retries) for part in self.parts)
+
+    def _pick(self, member: str, most: int, now: int) -> list[tuple[GroupPart, int, list[Pick]]]:
+        own = self.members.assigned(member)
+        picked = self._pick_from(own, most, now)
+        if not picked and self.config.order != "partition" and len(own) < len(self.parts):
+            # Nobody idles while others have more than they can do.
+            picked = self._pick_from(range(len(self.parts)), most, now)
+        return picked
+
+    def _pick_from(
+        self, numbers: Sequence[int], most: int, now: int
+    ) -> list[tuple[GroupPart, int, list[Pick]]]:
+        picked: list[tuple[GroupPart, int, list[Pick]]] = []
+        if not numbers:
+            return picked
+        self._turn += 1
+        turn = self._turn % len(numbers)
+        parts = [self.parts[number] for number in (*numbers[turn:], *numbers[:turn])] if len(numbers) > 1 else [self.parts[numbers[0]]]
+        for lane, quota in self._lane_quotas(parts, most, now):
+            for part in parts:
+                if quota <= 0 or most <= 0:
+                    break
+                if not part.selection.waits(lane, now):
+                    continue
+                picks = part.selection.pick(lane, min(quota, most), now)
+                if picks:
+                    picked.append((part, lane, picks))
+                    count = sum(pick.count for pick in picks)
+                    quota -= count
+                    most -= count
+                    if self.config.lane_weights is not None:
+                        self._credits[lane] -= count
+        return picked
+
+    def _lane_quotas(self, parts: Sequence[GroupPart], most: int, now: int) -> Iterable[tuple[int, int]]:
+        """Lanes in the order they are served, each with how many it may give: by weight first, then strictly."""
+        lanes = range(len(self.topic.config.lanes))
+        weights = self.config.lane_weights
+        if weights is None:
+            return [(lane, most) for lane in lanes]
+        ready = [lane for lane in lanes if any(part.selection.waits(lane, now) for part in parts)]
+        total = sum(weights[lane] for lane in ready if lane < len(weights)) or 1
+        for lane in lanes:
+            if lane not in ready:
+                self._credits[lane] = 0.0
+            elif lane < len(weights):
+                self._credits[lane] += most * weights[lane] / total
+        first = sorted(ready, key=lambda lane: (-self._credits[lane], lane))
+        return [(lane, round(self._credits[lane])) for lane in first] + [(lane, most) for lane in ready]
+
+    def _deliver(
+        self, member: str, picked: list[tuple[GroupPart, int, list[Pick]]], now: int
+    ) -> list[Leased]:
+        entry = Entry()
+        until = now + self.config.lease_ms
+        made: list[tuple[GroupPart, Lease]] = []
+        upcoming: dict[int, int] = {}
+        try:
+            for part, lane, picks in picked:
+                ledger = part.ledger
+                rows: list[Row] = []
+                if part.partition.has_ttl or self._filter is not None or self.topic.config.compact:
+                    picks = self._screen(entry, part, lane, picks, now, rows)
+                name = ledger.name(member)
+                number = upcoming.get(part.log_id, ledger.next_row) + len(rows)
+                for first, count, attempt in picks:
+                    rows.append(Row(Kind.DELIVERED, lane, attempt, name, 0, now, first, count, until, -1))
+                    made.append((part, Lease(number, member, first, count, attempt, until, lane)))
+                    if self.config.auto_ack:
+                        rows.append(Row(Kind.ACKED, lane, attempt, name, 0, now, first, count, 0, number))
+                        number += 1
+                    number += 1
+                upcoming[part.log_id] = number
+                entry.rows(part, rows)
+            self.engine.commit(entry, Level.WRITTEN, reserve=True)
+        except BaseException:
+            for part, _, _ in picked:
+                part.selection.rewind()
+            raise
+        if self.config.auto_ack and made:
+            self.settled(sum(lease.count for _, lease in made), now)
+        return [
+            Leased(
+                part, part.ledger.leases.get(lease.number, lease), part.partition.records(lease.first, lease.count)
+            )
+            for part, lease in made
+        ]
+
+    def _screen(
+        self, entry: Entry, part: GroupPart, lane: int, picks: list[Pick], now: int, rows: list[Row]
+    ) -> list[Pick]:
+        """Takes out what must not be delivered: expired, filtered, or gone; rows say so."""
+        good: list[Pick] = []
+        expired: list[int] = []
+        for first, count, attempt in picks:
+            known = {record.offset: record for record in part.partition.records(first, count)}
+            verdicts = [self._verdict(known.get(offset), now) for offset in range(first, first + count)]
+            start = 0
+            for end in range(1, count + 1):
+                if end < count and verdicts[end] == verdicts[start]:
+                    continue
+                verdict = verdicts[start]
+                if verdict is None:
+                    good.append(Pick(first + start, end - start, attempt))
+                elif verdict is Kind.EXPIRED and self.topic.config.dead_letter_expired and not self._burns:
+                    expired += range(first + start, first + end)
+                else:
+                    rows.append(Row(verdict, lane, attempt - 1, 0, 0, now, first + start, end - start, 0, -1))
+                start = end
+        for offset in expired:
+            retry = part.ledger.retries.get(offset)
+            rows += bury(entry, self, part, offset, 1, retry.attempt if retry else 0, "expired", None, now, -1)
+        return good
+
+    def _verdict(self, record: StoredRecord | None, now: int) -> Kind | None:
+        if record is None:
+            return Kind.GONE
+        headers = record.headers
+        for name, value in headers:
+            if name == H_EXPIRES and value is not None and I64.unpack(value)[0] <= now:
+                return Kind.EXPIRED
+        if self._filter is not None and any(wanted not in headers for wanted in self._filter):
+            return Kind.FILTERED
+        return None
+
+    # --- settle
+
+    def ack(self, runs: Iterable[tuple[GroupPart, Run]], now: int, entry: Entry | None = None) -> int | None:
+        """Settles runs as acked. With an entry the caller commits; else answers the lsn to wait for."""
+        mine = Entry() if entry is None else entry
+        total = 0
+        parts = []
+        for part, (number, first, count) in runs:
+            lease = part.ledger.held(number, first, count, now)
+            name = part.ledger.name(lease.member)
+            mine.rows(part, (Row(Kind.ACKED, lease.lane, lease.attempt, name, 0, now, first, count, 0, number),))
+            total += count
+            parts.append(part)
+        if entry is None:
+            lsn = self.engine.commit(mine, self.level, reserve=True)
+            self.settled(total, now)
+            return lsn
+        return None
+
+    def settled(self, good: int, now: int) -> None:
+        """After acks took effect: the breaker counts, waiting publishers and keys get their turn."""
+        if self._breaker is not None:
+            self._breaker.record(now, good, 0)
+        if self.config.order != "none" and (self.waiting or self.listeners):
+            self.wake()
+        self.topic.made_room()
+
+    def nack(
+        self, runs: Iterable[tuple[GroupPart, Run]], now: int, delay_ms: int | None, reason: str | None
+    ) -> int:
+        entry = Entry()
+        failing = []
+        for part, (number, first, count) in runs:
+            lease = part.ledger.held(number, first, count, now)
+            failing.append((part, lease, [(first, count)]))
+        self._fail(entry, failing, Kind.NACKED, reason or "nacked", now, delay_ms)
+        lsn = self.engine.commit(entry, self.level, reserve=True)
+        self._after_failures(now)
+        return lsn
+
+    def reject(self, runs: Iterable[tuple[GroupPart, Run]], now: int, reason: str) -> int:
+        entry = Entry()
+        for part, (number, first, count) in runs:
+            lease = part.ledger.held(number, first, count, now)
+            entry.rows(part, self._bury(entry, part, lease, first, count, reason, now))
+        lsn = self.engine.commit(entry, self.level, reserve=True)
+        self._after_failures(now)
+        return lsn
+
+    def extend(self, runs: Iterable[tuple[GroupPart, Run]], now: int, duration_ms: int) -> int:
+        entry = Entry()
+        until = now + duration_ms
+        for part, (number, first, count) in runs:
+            lease = part.ledger.held(number, first, count, now)
+            name = part.ledger.name(lease.member)
+            row = Row(Kind.EXTENDED, lease.lane, lease.attempt, name, 0, now, first, count, until, number)
+            entry.rows(part, (row,))
+        return self.engine.commit(entry, self.level, reserve=True)
+
+    def expire(self, now: int) -> None:
+        """Leases that are over and members that are silent: their messages go back."""
+        entry: Entry | None = None
+        for part in self.parts:
+            if (deadline := part.ledger.next_deadline()) is not None and deadline <= now:
+                entry = entry or Entry()
+                failing = [(part, lease, runs) for lease, runs in part.ledger.overdue(now)]
+                self._fail(entry, failing, Kind.RETURNED, "lease expired", now, None)
+        if entry is not None:
+            self.engine.commit(entry, self.level, reserve=True)
+            self._after_failures(now)
+        if (silent := self.members.next_deadline()) is not None and silent <= now:
+            for member in self.members.expire(now):
+                self.release(member, "member is silent", now)
+            self._finish_moves(now)
+
+    def release(self, member: str, reason: str, now: int, *, counts: bool = True) -> None:
+        """Returns all that a member holds, at once. What it never looked at does not count as a delivery."""
+        failing = [
+            (part, lease, lease.open_runs()) for part in self.parts for lease in part.ledger.leases_of(member)
+        ]
+        if not failing:
+            return
+        entry = Entry()
+        if counts:
+            self._fail(entry, failing, Kind.RETURNED, reason, now, 0)
+        else:
+            for part, lease, runs in failing:
+                self._give_back(entry, part, lease, runs, reason, now)
+        self.engine.commit(entry, self.level, reserve=True)
+        self._after_failures(now)
+
+    def leave(self, member: str, now: int) -> None:
+        self.members.leave(member, now)
+        self.release(member, "member closed", now, counts=False)
+        self._finish_moves(now)
+        self.wake()
+
+    def recovered(self, now: int) -> None:
+        """The broker restarted: nobody holds the leases any more, yet they were deliveries."""
+        failing = [(part, lease, lease.open_runs()) for part in self.parts for lease in part.ledger.leases.values()]
+        if failing:
+            entry = Entry()
+            self._fail(entry, failing, Kind.RETURNED, "broker restarted", now, 0)
+            self.engine.commit(entry, self.level, reserve=True)
+
+    def _finish_moves(self, now: int) -> None:
+        for revoked in self.members.tick(now, self._held_by):
+            if self.config.order == "partition":
+                part = self.parts[revoked.partition]
+                entry = Entry()
+                for lease in part.ledger.leases_of(revoked.member):
+                    self._give_back(entry, part, lease, lease.open_runs(), "partition moved", now)
+                self.engine.commit(entry, self.level, reserve=True)
+        self.wake()
+
+    def _held_by(self, member: str, partition: int) -> int:
+        return sum(lease.left for lease in self.parts[partition].ledger.leases_of(member))
+
+    def _give_back(
+        self, entry: Entry, part: GroupPart, lease: Lease, runs: list[tuple[int, int]], reason: str, now: int
+    ) -> None:
+        """Back to the queue through no fault of the message: this delivery does not count."""
+        ledger = part.ledger
+        member, why = ledger.name(lease.member), ledger.name(reason)
+        entry.rows(
+            part,
+            [
+                Row(Kind.RETURNED, lease.lane, lease.attempt - 1, member, why, now, first, count, now, lease.number)
+                for first, count in runs
+            ],
+        )
+
+    def _fail(
+        self,
+        entry: Entry,
+        failing: list[tuple[GroupPart, Lease, list[tuple[int, int]]]],
+        kind: Kind,
+        reason: str,
+        now: int,
+        delay_ms: int | None,
+    ) -> None:
+        """Deliveries in vain: each message is tried again after its backoff, or given up."""
+        for part, lease, runs in failing:
+            ledger = part.ledger
+            if lease.attempt >= self.config.max_deliveries and not self._burns:
+                why = f"{lease.attempt} deliveries, the last: {reason}"
+                for first, count in runs:
+                    entry.rows(part, self._bury(entry, part, lease, first, count, why, now))
+                continue
+            delay = self._backoff.delay_ms(lease.attempt, self.engine.rng) if delay_ms is None else delay_ms
+            member, why_name = ledger.name(lease.member), ledger.name(reason[:500])
+            entry.rows(
+                part,
+                [
+                    Row(kind, lease.lane, lease.attempt, member, why_name, now, first, count, now + delay, lease.number)
+                    for first, count in runs
+                ],
+            )
+            if self.config.order == "partition" and runs:
+                self._hold_followers(entry, part, lease, failing, now)
+
+    def _hold_followers(
+        self,
+        entry: Entry,
+        part: GroupPart,
+        failed: Lease,
+        failing: list[tuple[GroupPart, Lease, list[tuple[int, int]]]],
+        now: int,
+    ) -> None:
+        """In order: what was delivered after a message that failed comes again after it."""
+        over = {
+            offset
+            for other, lease, runs in failing
+            if other is part and lease.lane == failed.lane
+            for first, count in runs
+            for offset in range(first, first + count)
+        }
+        if failed.number != max(lease.number for other, lease, _ in failing if other is part and lease.lane == failed.lane):
+            return
+        least = min(over)
+        for lease in part.ledger.leases.values():
+            if lease.lane != failed.lane:
+                continue
+            followers = [
+                offset
+                for first, count in lease.open_runs()
+                for offset in range(first, first + count)
+                if offset > least and offset not in over
+            ]
+            for offset in followers:
+                self._give_back(entry, part, lease, [(offset, 1)], "an earlier message failed", now)
+
+    def _bury(
+        self, entry: Entry, part: GroupPart, lease: Lease, first: int, count: int, reason: str, now: int
+    ) -> list[Row]:
+        if self._burns or not self.config.dead_letters:
+            ledger = part.ledger
+            member, why = ledger.name(lease.member), ledger.name(reason[:500])
+            return [Row(Kind.REJECTED, lease.lane, lease.attempt, member, why, now, first, count, 0, lease.number)]
+        if self._breaker is not None:
+            self._breaker.record(now, 0, count)
+        return bury(entry, self, part, first, count, lease.attempt, reason, lease.member, now, lease.number)
+
+    def _after_failures(self, now: int) -> None:
+        if self._breaker is not None and self.meta.paused is None:
+            why = self._breaker.tripped(now)
+            if why is not None:
+                self.pause(f"breaker: {why}; mend the cause, then resume the group")
+        self.wake()
+
+    # --- steering
+
+    def pause(self, reason: str) -> int:
+        return self._alter(self.config, reason)
+
+    def resume(self) -> int:
+        if self._breaker is not None:
+            self._breaker.reset()
+        lsn = self._alter(self.config, None)
+        self.wake()
+        return lsn
+
+    def alter(self, config: GroupConfig) -> int:
+        return self._alter(config, self.meta.paused)
+
+    def _alter(self, config: GroupConfig, paused: str | None) -> int:
+        entry = Entry()
+        entry.meta(GroupAltered(self.topic.name, self.name, config, paused), self.engine.apply_meta)
+        return self.engine.commit(entry, Level.SYNCED)
+
+    def seek(self, targets: dict[int, int], now: int) -> int:
+        """The group continues at these offsets (by partition); what it had in flight there is void."""
+        entry = Entry()
+        for number, offset in targets.items():
+            part = self.parts[number]
+            log = part.partition.log
+            clamped = min(max(offset, log.start_offset), log.next_offset)
+            entry.rows(part, (Row(Kind.SEEK, 0, 0, 0, 0, now, clamped, 0, 0, -1),))
+        lsn = self.engine.commit(entry, self.level, reserve=True)
+        self.wake()
+        return lsn
+
+    def reopen(self, runs: Iterable[tuple[int, int, int]], now: int) -> int:
+        """Settled messages are delivered again, beside live ones: (partition, first, count)."""
+        entry = Entry()
+        for number, first, count in runs:
+            row = Row(Kind.REOPENED, 0, 0, 0, 0, now, first, count, 0, -1)
+            entry.rows(self.parts[number], (row,))
+        lsn = self.engine.commit(entry, self.level, reserve=True)
+        self.wake()
+        return lsn
+
+    def find_lease(self, partition: int, number: int, offset: int) -> GroupPart:
+        if not 0 <= partition < len(self.parts):
+            raise StaleReceipt(f"this receipt is of partition {partition}, which this topic does not have any more")
+        return self.parts[partition]
+
+    # --- numbers
+
+    def lag(self) -> int:
+        return sum(part.ledger.unsettled(part.partition.log.next_offset) for part in self.parts)
+
+    def oldest_ms(self) -> int | None:
+        """The time of the oldest message the group has not settled."""
+        times = []
+        for part in self.parts:
+            log = part.partition.log
+            offset = max(part.ledger.first_unsettled(), log.start_offset)
+            if offset < log.next_offset:
+                record = next(part.partition.scan(offset, log.next_offset), None)
+                if record is not None:
+                    times.append(record.timestamp)
+        return min(times, default=None)

@@ -1,0 +1,135 @@
+"""One partition: its log, its lanes and its producers; the owner through which all of them change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from trine.broker.producers import Producers, Sequence
+from trine.log import batch
+from trine.log.batch import Header, StoredRecord
+from trine.log.log import Log
+from trine.model.message import H_DEDUP
+from trine.queue.lanes import Lanes, SavedLanes
+
+if TYPE_CHECKING:
+    from trine.broker.decoded import Decoded
+    from trine.broker.topic import TopicState
+
+LANE_RUNS_SAVED_MAX = 65_536
+"""Lane runs a checkpoint keeps; beyond it they are found again by a walk over the batch headers."""
+
+
+class SavedPartition(msgspec.Struct, array_like=True, frozen=True):
+    lanes: SavedLanes | None
+    producers: dict[int, Sequence]
+    has_ttl: bool
+
+
+class Partition:
+    __slots__ = ("_decoded", "has_ttl", "lanes", "log", "log_id", "number", "producers", "topic")
+
+    def __init__(self, topic: TopicState, number: int, log_id: int, log: Log, decoded: Decoded) -> None:
+        self.topic = topic
+        self.number = number
+        self.log_id = log_id
+        self.log = log
+        self.lanes = Lanes(len(topic.config.lanes))
+        self.producers = Producers()
+        self.has_ttl = False
+        """Some message here has a time to live: receives must look before they deliver."""
+        self._decoded = decoded
+
+    def apply(self, data: bytes | bytearray, header: Header) -> None:
+        """A placed batch becomes part of the log: live, and in recovery."""
+        self.log.append(data, header)
+        self.lanes.add(header.lane, header.base_offset, header.last_offset_delta + 1)
+        if header.has_ttl:
+            self.has_ttl = True
+        if header.producer_id >= 0:
+            self.producers.apply(
+                header.producer_id, header.producer_epoch, header.base_sequence, header.count, header.base_offset
+            )
+
+    def replay(self, payload: memoryview) -> None:
+        data = bytes(payload)
+        header = batch.read_header(data)
+        self.apply(data, header)
+        if header.has_dedup:
+            self._note_dedup(data)
+
+    def records(self, first: int, count: int) -> list[StoredRecord]:
+        return self._decoded.records(self.log_id, self.log, first, count)
+
+    def record(self, offset: int) -> StoredRecord | None:
+        found = self.records(offset, 1)
+        return found[0] if found else None
+
+    def keys(self, first: int, count: int) -> list[bytes | None]:
+        """The keys of a run, None where there is no key or no message any more."""
+        keys: list[bytes | None] = [None] * count
+        for record in self.records(first, count):
+            keys[record.offset - first] = record.key
+        return keys
+
+    def lane_of(self, offset: int) -> int:
+        return self.lanes.lane_of(offset)
+
+    def scan(self, from_offset: int, to_offset: int) -> Iterator[StoredRecord]:
+        """All records of a range, a chunk at a time, past the cache: for searches over much of the log."""
+        position = max(from_offset, self.log.start_offset)
+        while position < to_offset:
+            stored = self.log.read(position)
+            if not stored:
+                return
+            for data in stored:
+                for record in batch.decode(data):
+                    if position <= record.offset < to_offset:
+                        yield record
+            position = batch.read_header(stored[-1]).next_offset
+
+    def offset_at(self, time_ms: int) -> int:
+        """The first offset whose message is not older than the time."""
+        offset = self.log.offset_at(time_ms)
+        for record in self.scan(offset, self.log.next_offset):
+            if record.timestamp >= time_ms:
+                return record.offset
+        return self.log.next_offset
+
+    def start_at(self, offset: int) -> None:
+        """The log begins here now."""
+        self.log.retain(offset)
+        self.lanes.trim(offset)
+        self._decoded.forget(self.log_id)
+
+    # --- recovery
+
+    def save(self) -> SavedPartition:
+        lanes = self.lanes.save() if self.lanes.runs() <= LANE_RUNS_SAVED_MAX else None
+        return SavedPartition(lanes, self.producers.save(), self.has_ttl)
+
+    def restore(self, saved: SavedPartition) -> None:
+        self.producers.restore(saved.producers)
+        self.has_ttl = saved.has_ttl
+        if saved.lanes is not None:
+            self.lanes = Lanes.restore(saved.lanes, len(self.topic.config.lanes))
+            return
+        for _, header in self.log.headers():
+            self.lanes.add(header.lane, header.base_offset, header.last_offset_delta + 1)
+
+    def rebuild_dedup(self, since_ms: int) -> None:
+        position = self.log.offset_at(since_ms)
+        while stored := self.log.read(position):
+            for data in stored:
+                header = batch.read_header(data)
+                if header.has_dedup:
+                    self._note_dedup(data)
+                position = header.next_offset
+
+    def _note_dedup(self, data: bytes) -> None:
+        for record in batch.decode(data):
+            for name, value in record.headers:
+                if name == H_DEDUP and value is not None:
+                    self.topic.dedup.note(value.decode(), record.timestamp, (self.number, record.offset))

@@ -1,0 +1,321 @@
+"""The schedule of a topic: messages that wait for their time, outside the log.
+
+Each message is a batch of one record in the bucket of the hour it is due in; a bucket is a log of its own and the
+place of a message in it (hour, row) is its schedule id. What is over (fired, cancelled, moved) is told by a block
+in the same bucket, so a bucket explains itself and goes as a whole. Only near buckets are in memory, in a wheel
+of (due, hour << 32 | row); far ones are a number until they come near.
+
+A block's payload, version 1, little-endian:
+
+    0   u8   kind (1 fired, 2 cancelled, 3 moved)
+    1   i64  at, ms since the epoch
+    9   u32  count
+   13   u32  row, `count` times
+        i64  fired: where it went (partition << 48 | offset); moved: the hour it went to; cancelled: 0; `count` times
+
+A message that was moved keeps its id: its batch carries the first hour as producer id and the first row as base
+sequence.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+from pyroaring import BitMap64
+
+from trine.log import batch
+from trine.log.batch import Header, StoredRecord
+from trine.log.log import Log
+from trine.model.duration import HOUR_MS
+from trine.model.errors import UnknownSchedule
+from trine.model.ids import ScheduleId
+from trine.model.message import H_DEDUP
+from trine.queue.wheel import Wheel
+
+if TYPE_CHECKING:
+    from trine.broker.topic import TopicState
+
+_BLOCK: Final = struct.Struct("<BqI")
+NEAR_MS: Final = HOUR_MS
+"""A bucket is loaded this long before its hour begins."""
+ROW_BITS: Final = 32
+
+
+class Over(enum.IntEnum):
+    FIRED = 1
+    CANCELLED = 2
+    MOVED = 3
+
+
+class Waiting(NamedTuple):
+    """A scheduled message, as listed."""
+
+    id: ScheduleId
+    due_ms: int
+    ref: int
+
+
+class Bucket:
+    """One hour's messages."""
+
+    __slots__ = ("hour", "live", "loaded", "log", "log_id", "over", "places", "size_of")
+
+    def __init__(self, hour: int, log_id: int, log: Log) -> None:
+        self.hour = hour
+        self.log_id = log_id
+        self.log = log
+        self.live = 0
+        self.loaded = False
+        self.over = BitMap64()
+        self.places = array("q")
+        """Byte position by row (rows of blocks included), once loaded."""
+        self.size_of = array("i")
+
+
+class Schedule:
+    def __init__(self, topic: TopicState, now: int) -> None:
+        self._topic = topic
+        self._wheel = Wheel(now)
+        self.buckets: dict[int, Bucket] = {}
+        self._origin: dict[int, ScheduleId] = {}
+        """First ids of moved messages, by where they are now."""
+        self._moved: dict[ScheduleId, int] = {}
+
+    def __len__(self) -> int:
+        return sum(bucket.live for bucket in self.buckets.values())
+
+    # --- questions
+
+    def next_due(self) -> int | None:
+        """When something may be due, or a bucket must be loaded: never later than that."""
+        loads = [
+            bucket.hour * HOUR_MS - NEAR_MS
+            for bucket in self.buckets.values()
+            if bucket.live and not bucket.loaded
+        ]
+        due = self._wheel.next_due()
+        if due is not None:
+            loads.append(due)
+        return min(loads, default=None)
+
+    def find(self, schedule_id: ScheduleId) -> tuple[Bucket, int]:
+        """Where a waiting message is, or an error that says what became of it."""
+        bucket = self.buckets.get(schedule_id.hour)
+        if bucket is None:
+            raise UnknownSchedule(f"there is no scheduled message {schedule_id}; it may have been delivered long ago")
+        self.load(bucket)
+        row = schedule_id.row
+        if row < len(bucket.places) and bucket.size_of[row] and row not in bucket.over:
+            return bucket, row
+        how = self.fate(schedule_id)
+        if how is not None and how[0] is Over.MOVED:
+            self.load(self.buckets[how[2]])
+            ref = self._moved.get(schedule_id)
+            if ref is not None:
+                moved = self.buckets[ref >> ROW_BITS]
+                if ref & 0xFFFFFFFF not in moved.over:
+                    return moved, ref & 0xFFFFFFFF
+                how = self.fate(ScheduleId(schedule_id.topic, moved.hour, ref & 0xFFFFFFFF))
+        became = {Over.FIRED: "was delivered", Over.CANCELLED: "was cancelled", Over.MOVED: "was moved"}
+        what = became[how[0]] if how else "is not known"
+        raise UnknownSchedule(f"scheduled message {schedule_id} {what}; `schedules()` lists what is waiting")
+
+    def fate(self, schedule_id: ScheduleId) -> tuple[Over, int, int] | None:
+        """How the wait of a message ended: (how, when, where it went), None if it still waits."""
+        bucket = self.buckets.get(schedule_id.hour)
+        if bucket is None:
+            return None
+        for position, header in bucket.log.headers():
+            if header.is_block:
+                data = bucket.log.read_at(position, header.size)
+                kind, at, rows, targets = unpack_over(batch.block_payload(data))
+                found = np.nonzero(rows == schedule_id.row)[0]
+                if len(found):
+                    return kind, at, int(targets[found[0]])
+        return None
+
+    def settled_at(self, schedule_id: ScheduleId) -> tuple[Over, int, int] | None:
+        """`fate`, followed through moves."""
+        how = self.fate(schedule_id)
+        if how is not None and how[0] is Over.MOVED:
+            self.load(self.buckets[how[2]])
+            ref = self._moved.get(schedule_id)
+            return None if ref is None else self.fate(ScheduleId(schedule_id.topic, ref >> ROW_BITS, ref & 0xFFFFFFFF))
+        return how
+
+    def record(self, bucket: Bucket, row: int) -> StoredRecord:
+        return batch.decode(self._data(bucket, row))[0]
+
+    def header(self, bucket: Bucket, row: int) -> Header:
+        return batch.read_header(self._data(bucket, row))
+
+    def id_of(self, ref: int) -> ScheduleId:
+        known = self._origin.get(ref)
+        return known if known is not None else ScheduleId(self._topic.name, ref >> ROW_BITS, ref & 0xFFFFFFFF)
+
+    def waiting(self, limit: int) -> list[Waiting]:
+        """What waits, soonest first."""
+        found: list[Waiting] = []
+        for hour in sorted(self.buckets):
+            bucket = self.buckets[hour]
+            if not bucket.live:
+                continue
+            self.load(bucket)
+            here = []
+            for row, size in enumerate(bucket.size_of):
+                if size and row not in bucket.over:
+                    ref = hour << ROW_BITS | row
+                    here.append(Waiting(self.id_of(ref), self.header(bucket, row).max_time_ms, ref))
+            found += sorted(here, key=lambda one: (one.due_ms, one.ref))
+            if len(found) >= limit:
+                break
+        return found[:limit]
+
+    def due(self, now: int, most: int) -> list[tuple[int, int]]:
+        """(due, ref) of messages to be delivered now, in order. They leave the wheel; `restore_due` puts them back."""
+        for bucket in self.buckets.values():
+            if bucket.live and not bucket.loaded and bucket.hour * HOUR_MS - NEAR_MS <= now:
+                self.load(bucket)
+        if (soonest := self._wheel.next_due()) is None or soonest > now:
+            return []
+        due, refs = self._wheel.take_due(now, most)
+        return list(zip(due.tolist(), refs.tolist(), strict=True))
+
+    def restore_due(self, taken: Iterable[tuple[int, int]]) -> None:
+        for due, ref in taken:
+            self._wheel.add(due, ref)
+
+    # --- apply: the same live and in recovery
+
+    def apply(self, bucket: Bucket, data: bytes | bytearray | memoryview) -> None:
+        """Batches of a bucket, back to back: messages that wait, or blocks that say what is over."""
+        view = memoryview(data)
+        position = 0
+        while position < len(view):
+            header = batch.read_header(view, position)
+            one = bytes(view[position : position + header.size])
+            place = bucket.log.append(one, header)
+            self._take_in(bucket, place, header, one)
+            position += header.size
+
+    def replay(self, bucket: Bucket, payload: memoryview) -> None:
+        self.apply(bucket, payload)
+        position = 0
+        while position < len(payload):
+            header = batch.read_header(payload, position)
+            if header.has_dedup:
+                record = batch.decode(bytes(payload[position : position + header.size]))[0]
+                for name, value in record.headers:
+                    if name == H_DEDUP and value is not None:
+                        place = str(ScheduleId(self._topic.name, bucket.hour, header.base_offset))
+                        self._topic.dedup.note(value.decode(), record.timestamp, place)
+            position += header.size
+
+    def _take_in(self, bucket: Bucket, place: int, header: Header, data: bytes) -> None:
+        if header.is_block:
+            _, _, rows, _ = unpack_over(batch.block_payload(data))
+            bucket.live -= len(rows)
+        else:
+            bucket.live += 1
+        if bucket.loaded:
+            self._index(bucket, place, header, data)
+        elif bucket.hour * HOUR_MS - NEAR_MS <= self._topic.now():
+            self.load(bucket)
+
+    def _index(self, bucket: Bucket, place: int, header: Header, data: bytes | None) -> None:
+        while len(bucket.places) < header.base_offset:
+            bucket.places.append(0)
+            bucket.size_of.append(0)
+        bucket.places.append(place)
+        if header.is_block:
+            bucket.size_of.append(0)
+            stored = data if data is not None else bucket.log.read_at(place, header.size)
+            _, _, rows, _ = unpack_over(batch.block_payload(stored))
+            for row in rows.tolist():
+                bucket.over.add(row)
+                ref = bucket.hour << ROW_BITS | row
+                self._wheel.discard(ref)
+                self._origin.pop(ref, None)
+            return
+        bucket.size_of.append(header.size)
+        ref = bucket.hour << ROW_BITS | header.base_offset
+        if header.producer_id >= 0:
+            first = ScheduleId(self._topic.name, header.producer_id, header.base_sequence)
+            self._origin[ref] = first
+            self._moved[first] = ref
+        self._wheel.add(header.max_time_ms, ref)
+
+    def load(self, bucket: Bucket) -> None:
+        """Reads a bucket into the wheel: only what still waits."""
+        if bucket.loaded:
+            return
+        bucket.loaded = True
+        blocks, rows, dues = [], [], []
+        for position, header in bucket.log.headers():
+            while len(bucket.places) < header.base_offset:
+                bucket.places.append(0)
+                bucket.size_of.append(0)
+            bucket.places.append(position)
+            bucket.size_of.append(0 if header.is_block else header.size)
+            if header.is_block:
+                blocks.append((position, header.size))
+                continue
+            rows.append(header.base_offset)
+            dues.append(header.max_time_ms)
+            if header.producer_id >= 0:
+                ref = bucket.hour << ROW_BITS | header.base_offset
+                first = ScheduleId(self._topic.name, header.producer_id, header.base_sequence)
+                self._origin[ref] = first
+                self._moved[first] = ref
+        for position, size in blocks:
+            _, _, over, _ = unpack_over(batch.block_payload(bucket.log.read_at(position, size)))
+            bucket.over.update(over.tolist())
+        if bucket.over:
+            waiting = [(due, row) for due, row in zip(dues, rows, strict=True) if row not in bucket.over]
+            dues, rows = [due for due, _ in waiting], [row for _, row in waiting]
+        bucket.live = len(rows)
+        refs = np.asarray(rows, dtype=np.int64) | np.int64(bucket.hour << ROW_BITS)
+        self._wheel.add_many(np.asarray(dues, dtype=np.int64), refs)
+
+    def drop(self, hour: int) -> None:
+        bucket = self.buckets.pop(hour)
+        gone = [first for first, ref in self._moved.items() if ref >> ROW_BITS == bucket.hour]
+        for first in gone:
+            del self._moved[first]
+
+    def finished(self, before_ms: int) -> Iterator[int]:
+        """Hours whose messages are all over, and whose end lies before a time."""
+        for hour, bucket in self.buckets.items():
+            if not bucket.live and (hour + 1) * HOUR_MS <= before_ms:
+                yield hour
+
+    def _data(self, bucket: Bucket, row: int) -> bytes:
+        return bucket.log.read_at(bucket.places[row], bucket.size_of[row])
+
+
+def hour_of(due_ms: int) -> int:
+    return due_ms // HOUR_MS
+
+
+def pack_over(kind: Over, at: int, rows: list[int], targets: list[int]) -> bytes:
+    return b"".join(
+        (
+            _BLOCK.pack(kind, at, len(rows)),
+            np.asarray(rows, dtype="<u4").tobytes(),
+            np.asarray(targets, dtype="<i8").tobytes(),
+        )
+    )
+
+
+def unpack_over(payload: memoryview) -> tuple[Over, int, np.ndarray, np.ndarray]:
+    kind, at, count = _BLOCK.unpack_from(payload)
+    rows = np.frombuffer(payload, dtype="<u4", count=count, offset=_BLOCK.size)
+    targets = np.frombuffer(payload, dtype="<i8", count=count, offset=_BLOCK.size + 4 * count)
+    return Over(kind), at, rows, targets
+
+

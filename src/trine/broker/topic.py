@@ -1,0 +1,417 @@
+"""A topic: its partitions, groups, schedule and dedup window, and the way in for messages.
+
+`admission` is: check the message, look into the dedup window, choose the partition, wait for its time or go to the
+log. All of a publish becomes one journal entry.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from murmurhash2 import murmurhash2
+
+from trine.broker.dedup import DedupWindow, content_id
+from trine.broker.entry import Entry
+from trine.broker.group import Group
+from trine.broker.metadata import BucketCreated, ProducerMeta, TopicMeta
+from trine.broker.partition import Partition
+from trine.broker.schedule import Over, Schedule, hour_of, pack_over
+from trine.log import batch
+from trine.model import limits
+from trine.model.durability import Level
+from trine.model.errors import EmptyBatch, MessageTooLarge, TopicFull, UnknownPartition
+from trine.model.ids import ScheduleId
+from trine.model.message import (
+    H_DEDUP,
+    H_PARTITION,
+    H_PUBLISHED,
+    H_SCHEDULE,
+    I64,
+    Draft,
+    Outgoing,
+    Place,
+    Published,
+    draft,
+)
+from trine.model.options import TopicConfig
+
+if TYPE_CHECKING:
+    from trine.broker.engine import Engine
+
+MURMUR_SEED = 0x9747B28C
+"""The seed Kafka's clients use: the same key lands in the same partition whoever wrote it."""
+
+COMPRESSIONS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+
+
+class TopicState:
+    def __init__(self, engine: Engine, name: str, meta: TopicMeta, now: int) -> None:
+        self.engine = engine
+        self.name = name
+        self.meta = meta
+        self.partitions: list[Partition] = []
+        self.groups: dict[str, Group] = {}
+        self.dedup = DedupWindow(meta.config.dedup_window_ms)
+        self.schedule = Schedule(self, now)
+        self.room = threading.Condition(engine.lock)
+        """Publishers that wait for room."""
+        self.waiting_publishers = 0
+        self.room_listeners: set[object] = set()
+        self._turn = 0
+        self._known_room = 0
+        """Messages that surely fit: the slowest group's lag is only counted when this is used up."""
+
+    @property
+    def config(self) -> TopicConfig:
+        return self.meta.config
+
+    def now(self) -> int:
+        return self.engine.clock.now_ms()
+
+    def partition(self, number: int) -> Partition:
+        if not 0 <= number < len(self.partitions):
+            raise UnknownPartition(
+                f"topic {self.name!r} has partitions 0 to {len(self.partitions) - 1}, not {number}"
+            )
+        return self.partitions[number]
+
+    # --- the way in
+
+    def publish_values(self, values: Sequence[bytes], lane: int, level: Level) -> tuple[Published, int]:
+        """The hot path: values alone, one batch, one partition."""
+        now = self.now()
+        data = batch.encode_values(values, now, lane=lane, compression=COMPRESSIONS[self.config.compression])
+        with self.engine.lock:
+            return self._append(data, None, level)
+
+    def publish_one(
+        self, message: Outgoing, level: Level, producer: str | None = None
+    ) -> tuple[Published, int]:
+        now = self.now()
+        one = draft(message, self.config, now, producer)
+        if one.due_ms or one.dedup_id is not None or self.config.dedup_by_content:
+            return self.publish_drafts([one], level)
+        data = batch.encode_single(
+            now, one.key, one.value, one.headers, lane=one.lane, flags=batch.HAS_TTL if one.flags_ttl else 0,
+            compression=COMPRESSIONS[self.config.compression],
+        )  # fmt: skip
+        number = one.partition
+        if number is None and one.key is not None:
+            number = self.partition_of(one.key)
+        with self.engine.lock:
+            return self._append(data, number, level)
+
+    def _append(self, data: bytearray, number: int | None, level: Level) -> tuple[Published, int]:
+        engine = self.engine
+        engine.check_open()
+        partition = self.partitions[self._sticky() if number is None else number]
+        batch.place(data, partition.log.next_offset)
+        header = batch.read_header(data)
+        self.admit(header.count)
+        lsn = engine.store.commit(((partition.log_id, data),), level)
+        partition.apply(data, header)
+        self.wake()
+        engine.after_commit()
+        run = (partition.number, header.base_offset, header.count)
+        return Published(self.name, engine.durability(level), run=run), lsn
+
+    def publish_drafts(
+        self, drafts: Sequence[Draft], level: Level, sequence: tuple[ProducerMeta, int, int] | None = None
+    ) -> tuple[Published, int]:
+        engine = self.engine
+        with engine.lock:
+            engine.check_open()
+            now = self.now()
+            if sequence is not None:
+                return self._publish_numbered(drafts, level, sequence, now)
+            entry = Entry()
+            places, duplicates = self.add(entry, drafts, now)
+            lsn = engine.commit(entry, level) if entry.parts else engine.store.written_lsn
+            return Published(self.name, engine.durability(level), places=places, duplicates=duplicates), lsn
+
+    def _publish_numbered(
+        self, drafts: Sequence[Draft], level: Level, sequence: tuple[ProducerMeta, int, int], now: int
+    ) -> tuple[Published, int]:
+        """An idempotent producer's batch: one partition, numbered, stored once."""
+        producer, number, first = sequence
+        partition = self.partition(number)
+        engine = self.engine
+        engine.check_producer(producer)
+        count = len(drafts)
+        stored = partition.producers.check(producer.id, producer.epoch, first, count)
+        durability = engine.durability(level)
+        if stored is not None:
+            places: list[Place] = [(number, stored + index if stored >= 0 else -1) for index in range(count)]
+            published = Published(self.name, durability, places=places, duplicates=frozenset(range(count)))
+            return published, engine.store.written_lsn
+        if len({one.lane for one in drafts}) > 1 or any(one.due_ms for one in drafts):
+            raise MessageTooLarge("a numbered batch is of one lane and without delays; publish the others on their own")
+        self.admit(count)
+        entry = Entry()
+        data = batch.encode(
+            [(now, one.key, one.value, one.headers) for one in drafts],
+            lane=drafts[0].lane,
+            flags=batch.HAS_TTL if any(one.flags_ttl for one in drafts) else 0,
+            producer_id=producer.id,
+            producer_epoch=producer.epoch,
+            base_sequence=first,
+            compression=COMPRESSIONS[self.config.compression],
+        )
+        offset = entry.append(partition, data)
+        entry.effects.append((self.wake, ()))
+        lsn = engine.commit(entry, level)
+        return Published(self.name, durability, run=(number, offset, count)), lsn
+
+    def add(self, entry: Entry, drafts: Sequence[Draft], now: int) -> tuple[list[Place], frozenset[int]]:
+        """Puts messages into an entry; answers where each one goes. Transactions and publishes share this."""
+        if not drafts:
+            raise EmptyBatch("there is nothing to publish: give at least one message")
+        places: list[Place | None] = [None] * len(drafts)
+        first_with: dict[str, int] = {}
+        twins: dict[int, int] = {}
+        targets: dict[tuple[int, int], list[int]] = {}
+        scheduled: dict[int, list[int]] = {}
+        sticky = -1
+        fresh = 0
+        for index, one in enumerate(drafts):
+            if one.dedup_id is None and self.config.dedup_by_content:
+                one.dedup_id = content_id(one.key, one.value)
+                one.headers.append((H_DEDUP, one.dedup_id.encode()))
+            if one.dedup_id is not None:
+                known = self.dedup.place_of(one.dedup_id, now)
+                if known is not None:
+                    places[index] = known
+                    twins[index] = index
+                    continue
+                if one.dedup_id in first_with:
+                    twins[index] = first_with[one.dedup_id]
+                    continue
+                first_with[one.dedup_id] = index
+            fresh += 1
+            if one.due_ms > now:
+                scheduled.setdefault(hour_of(one.due_ms), []).append(index)
+                continue
+            number = one.partition
+            if number is None:
+                if one.key is not None:
+                    number = self.partition_of(one.key)
+                else:
+                    sticky = self._sticky() if sticky < 0 else sticky
+                    number = sticky
+            targets.setdefault((number, one.lane), []).append(index)
+        if first_with:
+            self.dedup.check_room(len(first_with), now)
+        self.admit(fresh)
+        for (number, lane), indexes in targets.items():
+            self._add_batches(entry, self.partitions[number], lane, drafts, indexes, places, now)
+        for hour, indexes in scheduled.items():
+            self._add_scheduled(entry, hour, drafts, indexes, places, now)
+        for dedup_id, index in first_with.items():
+            entry.effects.append((self.dedup.note, (dedup_id, now, places[index])))
+        for index, twin in twins.items():
+            places[index] = places[twin]
+        if targets:
+            entry.effects.append((self.wake, ()))
+        assert all(place is not None for place in places)
+        return places, frozenset(twins)  # type: ignore[return-value]
+
+    def _add_batches(
+        self,
+        entry: Entry,
+        partition: Partition,
+        lane: int,
+        drafts: Sequence[Draft],
+        indexes: list[int],
+        places: list[Place | None],
+        now: int,
+    ) -> None:
+        for chunk in _chunks(drafts, indexes):
+            flags = 0
+            for index in chunk:
+                one = drafts[index]
+                flags |= (batch.HAS_TTL if one.flags_ttl else 0) | (batch.HAS_DEDUP if one.dedup_id else 0)
+            data = batch.encode(
+                [(now, drafts[index].key, drafts[index].value, drafts[index].headers) for index in chunk],
+                lane=lane,
+                flags=flags,
+                compression=COMPRESSIONS[self.config.compression],
+            )
+            offset = entry.append(partition, data)
+            for step, index in enumerate(chunk):
+                places[index] = (partition.number, offset + step)
+
+    def _add_scheduled(
+        self,
+        entry: Entry,
+        hour: int,
+        drafts: Sequence[Draft],
+        indexes: list[int],
+        places: list[Place | None],
+        now: int,
+    ) -> None:
+        log_id, row = self.open_bucket(entry, hour)
+        pieces = []
+        for index in indexes:
+            one = drafts[index]
+            if one.partition is not None:
+                one.headers.append((H_PARTITION, I64.pack(one.partition)))
+            flags = (batch.HAS_TTL if one.flags_ttl else 0) | (batch.HAS_DEDUP if one.dedup_id else 0)
+            data = batch.encode_single(now, one.key, one.value, one.headers, lane=one.lane, flags=flags)
+            batch.set_max_time(data, one.due_ms)
+            batch.place(data, row)
+            pieces.append(data)
+            places[index] = str(ScheduleId(self.name, hour, row))
+            row += 1
+        entry.reserve(log_id, row)
+        entry.payload(log_id, b"".join(pieces), self._apply_scheduled, hour, pieces)
+
+    def open_bucket(self, entry: Entry, hour: int) -> tuple[int, int]:
+        """(log id, next row) of an hour's bucket; a new one is created with the entry."""
+        bucket = self.schedule.buckets.get(hour)
+        if bucket is not None:
+            return bucket.log_id, entry.next_offset(bucket.log_id, bucket.log.next_offset)
+        log_id = self.engine.new_log_id(entry)
+        entry.meta(BucketCreated(self.name, hour, log_id), self.engine.apply_meta)
+        return log_id, 0
+
+    def _apply_scheduled(self, hour: int, pieces: list[bytearray]) -> None:
+        bucket = self.schedule.buckets[hour]
+        for piece in pieces:
+            self.schedule.apply(bucket, piece)
+        self.engine.scheduled()
+
+    def fire(self, now: int) -> int:
+        """Moves what is due into the log: one entry, so each message arrives exactly once."""
+        taken = self.schedule.due(now, limits.SCHEDULE_FIRE_MAX)
+        if not taken:
+            return 0
+        try:
+            self._fire(taken, now)
+        except BaseException:
+            self.schedule.restore_due(taken)
+            raise
+        return len(taken)
+
+    def _fire(self, taken: list[tuple[int, int]], now: int) -> None:
+        entry = Entry()
+        schedule = self.schedule
+        sticky = self._sticky()
+        targets: dict[tuple[int, int, int], list[tuple[int, batch.Record]]] = {}
+        for _, ref in taken:
+            bucket = schedule.buckets[ref >> 32]
+            data = bucket.log.read_at(bucket.places[ref & 0xFFFFFFFF], bucket.size_of[ref & 0xFFFFFFFF])
+            header = batch.read_header(data)
+            record = batch.decode(data)[0]
+            headers = record.headers
+            number = self._chosen_partition(headers)
+            if number is None:
+                number = self.partition_of(record.key) if record.key is not None else sticky
+            headers.append((H_SCHEDULE, str(schedule.id_of(ref)).encode()))
+            headers.append((H_PUBLISHED, I64.pack(record.timestamp)))
+            flags = header.attributes & (batch.HAS_TTL | batch.HAS_DEDUP)
+            target = targets.setdefault((number, header.lane, flags), [])
+            target.append((ref, (now, record.key, record.value, headers)))
+        over: dict[int, tuple[list[int], list[int]]] = {}
+        for (number, lane, flags), found in targets.items():
+            data = batch.encode(
+                [record for _, record in found],
+                lane=lane,
+                flags=flags,
+                compression=COMPRESSIONS[self.config.compression],
+            )
+            offset = entry.append(self.partitions[number], data)
+            for step, (ref, _) in enumerate(found):
+                rows, places = over.setdefault(ref >> 32, ([], []))
+                rows.append(ref & 0xFFFFFFFF)
+                places.append(number << 48 | offset + step)
+        for hour, (rows, places) in over.items():
+            self.end_waits(entry, hour, Over.FIRED, rows, places, now)
+        entry.effects.append((self.wake, ()))
+        self.engine.commit(entry, self.engine.background_level)
+
+    def _chosen_partition(self, headers: list[tuple[str, bytes | None]]) -> int | None:
+        for index, (name, value) in enumerate(headers):
+            if name == H_PARTITION and value is not None:
+                del headers[index]
+                return int(I64.unpack(value)[0]) % len(self.partitions)
+        return None
+
+    def end_waits(self, entry: Entry, hour: int, kind: Over, rows: list[int], targets: list[int], now: int) -> None:
+        log_id, row = self.open_bucket(entry, hour)
+        block = batch.encode_block(
+            pack_over(kind, now, rows, targets), base_offset=row, count=1, base_time_ms=now, max_time_ms=now
+        )
+        entry.reserve(log_id, row + 1)
+        entry.payload(log_id, block, self._apply_scheduled, hour, [block])
+
+    # --- where a message goes, and whether there is room
+
+    def partition_of(self, key: bytes) -> int:
+        return int((murmurhash2(key, MURMUR_SEED) & 0x7FFFFFFF) % len(self.partitions))
+
+    def _sticky(self) -> int:
+        self._turn = (self._turn + 1) % len(self.partitions)
+        return self._turn
+
+    def admit(self, count: int) -> None:
+        if count <= self._known_room:
+            self._known_room -= count
+            return
+        depth = self.depth()
+        room = self.config.depth_max - depth
+        if count > room:
+            raise TopicFull(
+                f"topic {self.name!r} holds {depth} messages for its slowest group and takes "
+                f"{self.config.depth_max}: publish with wait=, add consumers, or alter its depth_max"
+            )
+        self._known_room = room - count
+
+    def depth(self) -> int:
+        """Messages that wait for the slowest group, and those that wait for their time."""
+        lags = (group.lag() for group in self.groups.values() if not group.config.ephemeral)
+        return max(lags, default=0) + len(self.schedule)
+
+    def made_room(self) -> None:
+        if self.waiting_publishers or self.room_listeners:
+            self._known_room = 0
+            self.room.notify_all()
+            for listener in tuple(self.room_listeners):
+                listener()  # type: ignore[operator]
+
+    def forget_room(self) -> None:
+        self._known_room = 0
+
+    def wake(self) -> None:
+        for group in self.groups.values():
+            group.version += 1
+            if group.waiting or group.listeners:
+                group.wake()
+        if self.engine.readers_waiting:
+            self.engine.wake_readers()
+
+    # --- numbers
+
+    def counts(self) -> dict[str, int]:
+        return {
+            "messages": sum(one.log.next_offset - one.log.start_offset for one in self.partitions),
+            "bytes": sum(one.log.size_bytes for one in self.partitions),
+            "scheduled": len(self.schedule),
+            "depth": self.depth(),
+        }
+
+
+def _chunks(drafts: Sequence[Draft], indexes: list[int]) -> list[list[int]]:
+    """Splits what goes to one place into batches within the limits."""
+    chunks: list[list[int]] = [[]]
+    size = 0
+    for index in indexes:
+        one = drafts[index]
+        bytes_ = len(one.value or b"") + len(one.key or b"") + sum(len(n) + len(v) for n, v in one.headers) + 64
+        if chunks[-1] and (size + bytes_ > limits.BATCH_BYTES_MAX or len(chunks[-1]) >= limits.BATCH_MESSAGES_MAX):
+            chunks.append([])
+            size = 0
+        chunks[-1].append(index)
+        size += bytes_
+    return chunks

@@ -1,0 +1,354 @@
+"""The batch: Kafka's record batch, version 2, with Trine's marks in the attribute bits Kafka leaves unused.
+
+On the wire, on disk and in memory a batch is these bytes; the broker places it (offset and epoch) and never
+re-encodes it. All integers are big-endian.
+
+     0   i64  base offset            set by `place`; not under the checksum
+     8   i32  batch length           bytes after this field (size - 12); not under the checksum
+    12   i32  leader epoch           set by `place`; not under the checksum
+    16   i8   magic (2)
+    17   u32  crc32c                 of all bytes from 21 on
+    21   i16  attributes
+    23   i32  last offset delta
+    27   i64  base timestamp, ms
+    35   i64  max timestamp, ms
+    43   i64  producer id            -1: none
+    51   i16  producer epoch         -1: none
+    53   i32  base sequence          -1: none
+    57   i32  record count
+    61   ...  records (compressed together when the attributes say so), or the payload of a block
+
+    attribute bits
+     0-2   compression (0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd)
+     3     timestamp type (Kafka's)
+     4     transactional (Kafka's)
+     5     control (Kafka's)
+     8-11  lane
+    12     HAS_TTL      some record carries a ttl header
+    13     HAS_DEDUP    some record carries a dedup header
+    14     BLOCK        the payload is opaque rows (a ledger's or a schedule's), not Kafka records
+
+The records are written and read by the compiled codec of `aiokafka`; no other module touches it. What this
+module refuses to do: look into keys, values or headers to decide anything.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+from aiokafka.codec import has_gzip, has_lz4, has_snappy, has_zstd
+from aiokafka.errors import CorruptRecordException, UnsupportedCodecError
+from aiokafka.record._crecords import DefaultRecordBatch, DefaultRecordBatchBuilder
+from crc32c import crc32c
+
+from trine.model.errors import EmptyBatch, InvalidInput, InvalidOption
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES: Final = 61
+assert HEADER.size == HEADER_BYTES
+
+LENGTH_BYTES: Final = 12
+"""The base offset and the length itself: what the batch length does not count."""
+
+MAGIC: Final = 2
+MAGIC_AT: Final = 16
+CRC_AT: Final = 17
+CHECKED_FROM: Final = 21
+
+HAS_TTL: Final = 1 << 12
+HAS_DEDUP: Final = 1 << 13
+BLOCK: Final = 1 << 14
+LANE_SHIFT: Final = 8
+LANE_MASK: Final = 0x0F00
+COMPRESSION_MASK: Final = 0x07
+
+NONE: Final = 0
+GZIP: Final = 1
+SNAPPY: Final = 2
+LZ4: Final = 3
+ZSTD: Final = 4
+
+_CODECS: Final = {
+    GZIP: ("gzip", has_gzip),
+    SNAPPY: ("snappy", has_snappy),
+    LZ4: ("lz4", has_lz4),
+    ZSTD: ("zstd", has_zstd),
+}
+_BUILDER_BYTES_MAX: Final = 2**31 - 1
+"""The compiled builder refuses records above its size; batches are limited before they come here."""
+
+_PLACE: Final = struct.Struct(">qii")
+_CRC: Final = struct.Struct(">I")
+_NO_HEADERS: Final[list[tuple[str, bytes | None]]] = []
+
+Record = tuple[int, bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]]
+"""time_ms, key, value, headers: what `encode` takes."""
+
+
+class StoredRecord(Protocol):
+    """What `decode` gives: a record with its absolute offset."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> list[tuple[str, bytes | None]]: ...
+
+
+class Header(msgspec.Struct, frozen=True, gc=False):
+    """The 61 bytes before the records; `size` counts them too."""
+
+    base_offset: int
+    size: int
+    leader_epoch: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_time_ms: int
+    max_time_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def lane(self) -> int:
+        return (self.attributes & LANE_MASK) >> LANE_SHIFT
+
+    @property
+    def has_ttl(self) -> bool:
+        return bool(self.attributes & HAS_TTL)
+
+    @property
+    def has_dedup(self) -> bool:
+        return bool(self.attributes & HAS_DEDUP)
+
+    @property
+    def is_block(self) -> bool:
+        return bool(self.attributes & BLOCK)
+
+    @property
+    def compression(self) -> int:
+        return self.attributes & COMPRESSION_MASK
+
+
+def read_header(buffer: Buffer, position: int = 0) -> Header:
+    """The header of the batch that begins at `position`; it is taken at its word (see `check`)."""
+    (offset, length, epoch, _, crc, attributes, delta, base_time, max_time, pid, pepoch, sequence, count) = (
+        HEADER.unpack_from(buffer, position)
+    )
+    return Header(
+        offset,
+        length + LENGTH_BYTES,
+        epoch,
+        crc,
+        attributes,
+        delta,
+        base_time,
+        max_time,
+        pid,
+        pepoch,
+        sequence,
+        count,
+    )
+
+
+def available(compression: int) -> bool:
+    """Whether batches of this compression can be written and read here."""
+    if compression == NONE:
+        return True
+    codec = _CODECS.get(compression)
+    return codec is not None and codec[1]()
+
+
+def encode_values(
+    values: Sequence[bytes], time_ms: int, *, lane: int = 0, compression: int = NONE
+) -> bytearray:
+    """A batch of values alone, all of one time: the hot path of publish_many."""
+    if not values:
+        raise EmptyBatch("a batch needs at least one message: pass one, or do not publish at all")
+    builder = _builder(compression, -1, -1, -1)
+    append = builder.append
+    headers = _NO_HEADERS
+    for delta, value in enumerate(values):
+        append(delta, time_ms, None, value, headers)
+    return _built(builder, lane << LANE_SHIFT)
+
+
+def encode(
+    records: Sequence[Record],
+    *,
+    lane: int = 0,
+    flags: int = 0,
+    compression: int = NONE,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytearray:
+    """A batch of records with keys, headers and times of their own; offsets count from 0 until `place`."""
+    if not records:
+        raise EmptyBatch("a batch needs at least one message: pass one, or do not publish at all")
+    builder = _builder(compression, producer_id, producer_epoch, base_sequence)
+    append = builder.append
+    for delta, (time_ms, key, value, headers) in enumerate(records):
+        append(delta, time_ms, key, value, headers if type(headers) is list else list(headers))
+    return _built(builder, lane << LANE_SHIFT | flags)
+
+
+def encode_single(
+    time_ms: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: list[tuple[str, bytes | None]] | None = None,
+    *,
+    lane: int = 0,
+    flags: int = 0,
+    compression: int = NONE,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytearray:
+    """A batch of one record."""
+    builder = _builder(compression, producer_id, producer_epoch, base_sequence)
+    builder.append(0, time_ms, key, value, _NO_HEADERS if headers is None else headers)
+    return _built(builder, lane << LANE_SHIFT | flags)
+
+
+def encode_block(
+    payload: Buffer, *, base_offset: int, count: int, base_time_ms: int, max_time_ms: int, flags: int = 0
+) -> bytearray:
+    """A placed batch whose payload is opaque: `count` rows of a ledger or a schedule, one offset each."""
+    assert count > 0, "a block without rows has no offset of its own"
+    body = memoryview(payload).cast("B")
+    data = bytearray(HEADER_BYTES + len(body))
+    HEADER.pack_into(
+        data, 0, base_offset, len(data) - LENGTH_BYTES, 0, MAGIC, 0, BLOCK | flags, count - 1,
+        base_time_ms, max_time_ms, -1, -1, -1, count,
+    )  # fmt: skip
+    data[HEADER_BYTES:] = body
+    _sign(data)
+    return data
+
+
+def place(data: bytearray, base_offset: int, epoch: int = 0) -> None:
+    """Gives the batch its offset and epoch, which the checksum leaves out so that this costs nothing."""
+    _PLACE.pack_into(data, 0, base_offset, len(data) - LENGTH_BYTES, epoch)
+
+
+def check(data: Buffer) -> bool:
+    """Whether these bytes are one whole, undamaged batch."""
+    view = memoryview(data)
+    size = len(view)
+    if size < HEADER_BYTES:
+        return False
+    _, length, _, magic, crc, _, delta, _, _, _, _, _, count = HEADER.unpack_from(view)
+    return (
+        length == size - LENGTH_BYTES
+        and magic == MAGIC
+        and 0 <= count <= delta + 1
+        and bool(crc32c(view[CHECKED_FROM:]) == crc)
+    )
+
+
+def decode(data: Buffer) -> list[StoredRecord]:
+    """The records with their absolute offsets; the bytes are believed to have passed `check`."""
+    try:
+        return list(DefaultRecordBatch(data))
+    except UnsupportedCodecError:
+        raise _unavailable(read_header(data).compression) from None
+    except CorruptRecordException as error:
+        raise InvalidInput(
+            f"the batch's checksum is right but its records are malformed ({error}): its producer is at fault"
+        ) from error
+
+
+def block_payload(data: Buffer) -> memoryview:
+    """The opaque rows of a BLOCK batch, not copied."""
+    return memoryview(data)[HEADER_BYTES:]
+
+
+def rewrite(
+    data: bytes, keep: Callable[[StoredRecord], bool], *, may_vanish: bool = True
+) -> bytes | bytearray | None:
+    """The same batch with only the records `keep` wants, for compaction.
+
+    Offsets and their range, the records' times, producer fields, lane, flags, compression and epoch stay; the
+    header's times become those of what is kept. The very same object comes back when everything is kept, None
+    when nothing is, or a batch of no records (`may_vanish=False`: the last word of an idempotent producer).
+    """
+    header = read_header(data)
+    records = decode(data)
+    kept = [record for record in records if keep(record)]
+    if len(kept) == len(records):
+        return data
+    if not kept and may_vanish:
+        return None
+    builder = _builder(header.compression, header.producer_id, header.producer_epoch, header.base_sequence)
+    for record in kept:
+        builder.append(
+            record.offset - header.base_offset, record.timestamp, record.key, record.value, record.headers
+        )
+    fresh: bytearray = builder.build()
+    compression = read_header(fresh).compression
+    place(fresh, header.base_offset, header.leader_epoch)
+    struct.pack_into(
+        ">hi",
+        fresh,
+        CHECKED_FROM,
+        header.attributes & ~COMPRESSION_MASK | compression,
+        header.last_offset_delta,
+    )
+    if not kept:
+        struct.pack_into(">qq", fresh, 27, header.base_time_ms, header.max_time_ms)
+    _sign(fresh)
+    return fresh
+
+
+def _builder(
+    compression: int, producer_id: int, producer_epoch: int, base_sequence: int
+) -> DefaultRecordBatchBuilder:
+    if compression and not available(compression):
+        raise _unavailable(compression)
+    return DefaultRecordBatchBuilder(
+        MAGIC, compression, 0, producer_id, producer_epoch, base_sequence, _BUILDER_BYTES_MAX
+    )
+
+
+def _built(builder: DefaultRecordBatchBuilder, marks: int) -> bytearray:
+    """The finished bytes, with lane and flags put into the attributes when there are any."""
+    data: bytearray = builder.build()
+    if marks:
+        assert 0 <= marks < 1 << 15, "lane and flags stand in bits 8 to 14"
+        data[21] |= marks >> 8
+        _sign(data)
+    return data
+
+
+def _sign(data: bytearray) -> None:
+    _CRC.pack_into(data, CRC_AT, crc32c(memoryview(data)[CHECKED_FROM:]))
+
+
+def _unavailable(compression: int) -> InvalidOption:
+    name = _CODECS[compression][0] if compression in _CODECS else f"number {compression}"
+    return InvalidOption(
+        f"compression {name} is not available here: install the package cramjam, or use none or gzip"
+    )

@@ -1,0 +1,77 @@
+"""The receipt: proof of a lease, self-describing and signed, so that no table of receipts has to be kept.
+
+A receipt is base64url text of, version 1:
+
+    0   u8   version (1)
+    1   u32  partition
+    5   i64  offset
+   13   u16  attempt
+   15   i64  lease number (the ledger row that recorded the delivery)
+   23   u8   length of the topic's name, then the name
+        u8   length of the group's name, then the name
+        16 B BLAKE2s of all before it, keyed with the store's secret
+
+A stale receipt (the lease is over) is well signed and told apart from a forged one.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import struct
+from typing import Final, NamedTuple
+
+from trine.model.errors import InvalidReceipt
+from trine.model.ids import MessageId
+
+_FIXED: Final = struct.Struct("<BIqHq")
+_MAC_BYTES: Final = 16
+_VERSION: Final = 1
+
+
+class Receipt(NamedTuple):
+    topic: str
+    group: str
+    partition: int
+    offset: int
+    attempt: int
+    lease: int
+
+    @property
+    def message_id(self) -> MessageId:
+        return MessageId(self.topic, self.partition, self.offset)
+
+
+def write_receipt(receipt: Receipt, secret: bytes) -> str:
+    topic, group = receipt.topic.encode(), receipt.group.encode()
+    body = b"".join(
+        (
+            _FIXED.pack(_VERSION, receipt.partition, receipt.offset, receipt.attempt, receipt.lease),
+            bytes((len(topic),)),
+            topic,
+            bytes((len(group),)),
+            group,
+        )
+    )
+    return base64.urlsafe_b64encode(body + _mac(body, secret)).decode().rstrip("=")
+
+
+def read_receipt(text: str, secret: bytes) -> Receipt:
+    try:
+        data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        body, mac = data[:-_MAC_BYTES], data[-_MAC_BYTES:]
+        version, partition, offset, attempt, lease = _FIXED.unpack_from(body)
+        topic_end = _FIXED.size + 1 + body[_FIXED.size]
+        topic = body[_FIXED.size + 1 : topic_end].decode()
+        group = body[topic_end + 1 : topic_end + 1 + body[topic_end]].decode()
+    except (binascii.Error, struct.error, IndexError, UnicodeDecodeError, ValueError, TypeError) as error:
+        raise InvalidReceipt("this is not a receipt; use the one given with the message, unchanged") from error
+    if version != _VERSION or not hmac.compare_digest(mac, _mac(body, secret)):
+        raise InvalidReceipt("this receipt was not made by this broker, or was changed; use the one given with it")
+    return Receipt(topic, group, partition, offset, attempt, lease)
+
+
+def _mac(body: bytes, secret: bytes) -> bytes:
+    return hashlib.blake2s(body, key=secret, digest_size=_MAC_BYTES).digest()
