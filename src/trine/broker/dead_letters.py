@@ -23,7 +23,7 @@ from trine.model.options import TopicConfig
 from trine.queue.rows import Kind, Row
 
 if TYPE_CHECKING:
-    from trine.broker.group import Group, GroupPart
+    from trine.broker.group import GroupPart, GroupState
 
 PLACE_BITS = 48
 """A place in a ledger row: partition << 48 | offset."""
@@ -50,7 +50,7 @@ def dlq_config(origin: TopicConfig) -> TopicConfig:
 
 def bury(
     entry: Entry,
-    group: Group,
+    group: GroupState,
     part: GroupPart,
     first: int,
     count: int,

@@ -17,7 +17,7 @@ import msgspec
 from trine.broker.dead_letters import dlq_config, dlq_name
 from trine.broker.decoded import Decoded
 from trine.broker.entry import Entry
-from trine.broker.group import Group, GroupPart
+from trine.broker.group import GroupPart, GroupState
 from trine.broker.metadata import (
     META_LOG,
     PACK,
@@ -31,6 +31,7 @@ from trine.broker.metadata import (
     GroupCreated,
     GroupDeleted,
     GroupMeta,
+    JobForgotten,
     JobSet,
     LogStarted,
     Metadata,
@@ -56,6 +57,7 @@ from trine.model.errors import (
     GroupExists,
     InvalidOption,
     ProducerFenced,
+    StoreFailed,
     TooMany,
     TopicExists,
     UnknownGroup,
@@ -93,6 +95,8 @@ class Engine:
         self.meta = Metadata(secret=b"")
         self.decoded = Decoded()
         self.background_level = Level.WRITTEN
+        self.version = 0
+        """Rises whenever a log grows: how readers of the log know that there is something new."""
         self.readers_waiting = 0
         self.readers = threading.Condition(self.lock)
         self.reader_listeners: set[Callable[[], None]] = set()
@@ -102,6 +106,8 @@ class Engine:
         self._checkpointing = threading.Lock()
         self._next_log = 1
         self.closed = False
+        self.failure: BaseException | None = None
+        """Why the housekeeper stopped; nothing is accepted after it."""
         self._recover()
 
     # --- recovery
@@ -157,7 +163,7 @@ class Engine:
     def _open_partition(self, topic: TopicState, log_id: int) -> Partition:
         number = len(topic.partitions)
         log = self.store.create_log(
-            log_id, f"topics/{topic.name}/{number}", segment_bytes=topic.config.segment_bytes
+            log_id, f"topics/{topic.name}/{number}-{log_id}", segment_bytes=topic.config.segment_bytes
         )
         partition = Partition(topic, number, log_id, log, self.decoded)
         topic.partitions.append(partition)
@@ -166,23 +172,23 @@ class Engine:
 
     def _open_bucket(self, topic: TopicState, hour: int, log_id: int) -> None:
         log = self.store.create_log(
-            log_id, f"topics/{topic.name}/schedule/{hour}", segment_bytes=BUCKET_SEGMENT_BYTES, rolls=False
+            log_id, f"topics/{topic.name}/schedule/{hour}-{log_id}", segment_bytes=BUCKET_SEGMENT_BYTES, rolls=False
         )
         bucket = topic.schedule.buckets[hour] = Bucket(hour, log_id, log)
         self._appliers[log_id] = lambda payload: topic.schedule.replay(bucket, payload)
 
-    def _open_group(self, topic: TopicState, name: str, meta: GroupMeta, ledgers: list[Ledger]) -> Group:
+    def _open_group(self, topic: TopicState, name: str, meta: GroupMeta, ledgers: list[Ledger]) -> GroupState:
         parts = [
             self._open_part(topic, name, number, log_id, ledger)
             for number, (log_id, ledger) in enumerate(zip(meta.logs, ledgers, strict=True))
         ]
-        group = topic.groups[name] = Group(topic, name, meta, parts)
+        group = topic.groups[name] = GroupState(topic, name, meta, parts)
         topic.forget_room()
         return group
 
     def _open_part(self, topic: TopicState, name: str, number: int, log_id: int, ledger: Ledger) -> GroupPart:
         log = self.store.create_log(
-            log_id, f"topics/{topic.name}/{number}/groups/{name}", segment_bytes=LEDGER_SEGMENT_BYTES
+            log_id, f"topics/{topic.name}/groups/{name}/{number}-{log_id}", segment_bytes=LEDGER_SEGMENT_BYTES
         )
         part = GroupPart(topic.partitions[number], log_id, log, ledger)
         self._appliers[log_id] = part.replay
@@ -198,26 +204,24 @@ class Engine:
     def check_open(self) -> None:
         if self.closed:
             raise Closed("this broker is closed; open it again with trine.open")
+        if self.failure is not None:
+            raise StoreFailed(f"the broker's own work failed, close it and open it again: {self.failure}") from self.failure
 
     def commit(self, entry: Entry, level: Level, *, reserve: bool = False) -> int:
         """Writes an entry to the journal and lets it take effect. Answers the lsn that must become durable."""
         self.check_open()
         entry.seal()
         if not entry.parts:
-            return self.store.written_lsn
+            return self.store.end_lsn
         lsn = self.store.commit(entry.parts, level, reserve=reserve)
         for effect, arguments in entry.effects:
             effect(*arguments)
-        self.after_commit()
         return lsn
-
-    def after_commit(self) -> None:
-        self.store.flush_tails()
 
     def durability(self, level: Level) -> str:
         return "memory" if self.in_memory else level.name.lower()
 
-    def new_log_id(self, entry: Entry) -> int:
+    def new_log_id(self) -> int:
         log_id = self._next_log
         self._next_log += 1
         return log_id
@@ -244,7 +248,7 @@ class Engine:
             raise UnknownTopic(f"there is no topic {name!r} (there are: {known}); create it with create_topic({name!r})")
         return topic
 
-    def group(self, topic: TopicState, name: str) -> Group:
+    def group(self, topic: TopicState, name: str) -> GroupState:
         group = topic.groups.get(name)
         if group is None:
             check_name(name, "group")
@@ -258,7 +262,7 @@ class Engine:
         if len(self.topics) >= limits.TOPICS_MAX:
             raise TooMany(f"there are {limits.TOPICS_MAX} topics, the most there may be; delete some first")
         entry = Entry()
-        logs = [self.new_log_id(entry) for _ in range(config.partitions)]
+        logs = [self.new_log_id() for _ in range(config.partitions)]
         entry.meta(TopicCreated(name, config, logs, self.clock.now_ms()), self.apply_meta)
         self.commit(entry, Level.SYNCED)
         return self.topics[name]
@@ -273,8 +277,8 @@ class Engine:
             raise InvalidOption(f"a topic's kind cannot be altered; this is a {old.kind}")
         entry = Entry()
         added = config.partitions - old.partitions
-        logs = [self.new_log_id(entry) for _ in range(added)]
-        ledgers = {name: [self.new_log_id(entry) for _ in range(added)] for name in topic.groups}
+        logs = [self.new_log_id() for _ in range(added)]
+        ledgers = {name: [self.new_log_id() for _ in range(added)] for name in topic.groups}
         entry.meta(TopicAltered(topic.name, config, logs, ledgers), self.apply_meta)
         return self.commit(entry, Level.SYNCED)
 
@@ -291,7 +295,7 @@ class Engine:
         found = self.topics.get(name)
         return found if found is not None else self.create_topic(name, dlq_config(topic.config))
 
-    def create_group(self, topic: TopicState, name: str, config: GroupConfig) -> Group:
+    def create_group(self, topic: TopicState, name: str, config: GroupConfig) -> GroupState:
         check_name(name, "group")
         if name in topic.groups:
             raise GroupExists(f"group {name!r} of topic {topic.name!r} exists already; alter it instead")
@@ -301,7 +305,7 @@ class Engine:
         if weights is not None and len(weights) != len(topic.config.lanes):
             raise InvalidOption(f"lane_weights needs one for each lane of the topic: {', '.join(topic.config.lanes)}")
         entry = Entry()
-        logs = [self.new_log_id(entry) for _ in topic.partitions]
+        logs = [self.new_log_id() for _ in topic.partitions]
         latest = config.start == "latest"
         starts = [one.log.next_offset if latest else one.log.start_offset for one in topic.partitions]
         record = GroupCreated(topic.name, name, config, logs, starts, self.clock.now_ms())
@@ -329,10 +333,25 @@ class Engine:
         lsn = self.commit(entry, Level.SYNCED)
         return ProducerMeta(producer_id, epoch), lsn
 
-    def check_producer(self, producer: ProducerMeta) -> None:
+    def check_producer(self, producer_id: int, epoch: int) -> None:
         for name, known in self.meta.producers.items():
-            if known.id == producer.id and known.epoch > producer.epoch:
+            if known.id == producer_id and known.epoch > epoch:
                 raise ProducerFenced(f"a newer producer {name!r} has taken over; this one is out of use")
+
+    def forget_finished_job(self) -> bool:
+        """Makes room for another redrive; whether there was a finished one to forget."""
+        for job in self.meta.jobs.values():
+            if job.state != "running":
+                entry = Entry()
+                entry.meta(JobForgotten(job.id), self.apply_meta)
+                self.commit(entry, Level.SYNCED)
+                return True
+        return False
+
+    def move_reader(self, topic: TopicState, reader: str, positions: dict[int, int]) -> int:
+        entry = Entry()
+        entry.meta(ReaderMoved(topic.name, reader, dict(positions)), self.apply_meta)
+        return self.commit(entry, Level.SYNCED)
 
     def start_log_at(self, starts: list[tuple[Partition, int]], level: Level = Level.SYNCED) -> int:
         entry = Entry()
@@ -392,6 +411,8 @@ class Engine:
             case ProducerRegistered(name=name, id=producer_id, epoch=epoch):
                 self.meta.producers[name] = ProducerMeta(producer_id, epoch)
                 self.meta.next_producer = max(self.meta.next_producer, producer_id + 1)
+            case JobForgotten(id=job_id):
+                self.meta.jobs.pop(job_id, None)
             case JobSet(job=job):
                 self.meta.jobs[job.id] = job
                 self.meta.next_job = max(self.meta.next_job, int(job.id.rpartition("-")[2]) + 1)
@@ -433,7 +454,7 @@ class Engine:
         for log_id in [*topic.meta.logs, *topic.meta.buckets.values()]:
             self._drop_log(log_id)
 
-    def _close_group(self, group: Group) -> None:
+    def _close_group(self, group: GroupState) -> None:
         group.deleted = True
         for log_id in group.meta.logs:
             self._drop_log(log_id)
@@ -449,7 +470,7 @@ class Engine:
 
     # --- checkpoints
 
-    def groups(self) -> Iterator[Group]:
+    def groups(self) -> Iterator[GroupState]:
         for topic in self.topics.values():
             yield from topic.groups.values()
 
@@ -481,6 +502,35 @@ class Engine:
             self.store.finish_checkpoint(begun)
             with self.lock:
                 self.store.complete_checkpoint(begun)
+
+    def verify(self) -> int:
+        """Reads and checks every batch of every log; the lock is held for one file at a time only."""
+        total = 0
+        with self.lock:
+            self.check_open()
+            self.store.flush_tails(force=True)
+            walks = [log.verify() for log in self.store.logs()]
+        for walk in walks:
+            while True:
+                with self.lock:
+                    step = next(walk, None)
+                if step is None:
+                    break
+                total += step[1]
+        return total
+
+    def statistics(self) -> dict[str, object]:
+        return {
+            "topics": {name: topic.counts() for name, topic in self.topics.items()},
+            "groups": {
+                f"{group.topic.name}/{group.name}": {
+                    "lag": group.lag(), "in_flight": group.in_flight(), "retrying": group.retrying(),
+                    "paused": group.paused,
+                }
+                for group in self.groups()
+            },
+            "store": self.store.statistics(),
+        }  # fmt: skip
 
     def close(self) -> None:
         if self.closed:

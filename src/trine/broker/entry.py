@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 class Entry:
     """Collects parts and what to do once the journal has them. Nothing changes before `Engine.commit`."""
 
-    __slots__ = ("_next", "_rows", "effects", "parts")
+    __slots__ = ("_next", "_rows", "effects", "new_buckets", "parts")
 
     def __init__(self) -> None:
         self.parts: list[tuple[int, Any]] = []
         self.effects: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._next: dict[int, int] = {}
         """Where the next batch of a log goes, if this entry has put some there already."""
+        self.new_buckets: dict[tuple[str, int], int] = {}
+        """Log ids of the schedule's hours that this entry creates, by topic and hour."""
         self._rows: dict[int, tuple[GroupPart, list[Row]]] = {}
 
     def append(self, partition: Partition, data: bytearray) -> int:

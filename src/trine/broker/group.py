@@ -7,7 +7,7 @@ puts its rows into a journal entry, and takes effect when the journal has it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from trine.broker.dead_letters import bury
@@ -72,6 +72,18 @@ class GroupPart:
         self.ledger.closed_blocks.clear()
 
 
+    def blocks(self) -> Iterator[bytes | memoryview]:
+        """The ledger's rows from the oldest kept to the newest, a block at a time."""
+        position = self.log.start_offset
+        while stored := self.log.read(position):
+            for data in stored:
+                yield batch.block_payload(data)
+            position = batch.read_header(stored[-1]).next_offset
+        newest = self.ledger.open_block()
+        if newest is not None:
+            yield newest
+
+
 class Leased(NamedTuple):
     """A delivery: a lease and the records it is of."""
 
@@ -80,7 +92,7 @@ class Leased(NamedTuple):
     records: list[StoredRecord]
 
 
-class Group:
+class GroupState:
     def __init__(self, topic: TopicState, name: str, meta: GroupMeta, parts: list[GroupPart]) -> None:
         self.topic = topic
         self.engine = topic.engine
@@ -168,6 +180,13 @@ class Group:
         return min((time for time in times if time is not None), default=None)
 
     # --- receive
+
+    def enter(self, member: str, now: int, *, keeps_alive: bool) -> None:
+        """A consumer joins; one of this process is kept alive for as long as it is open."""
+        if self.members.join(member, now):
+            self._finish_moves(now)
+        if keeps_alive:
+            self.present.add(member)
 
     def receive(self, member: str, most: int, now: int) -> list[Leased]:
         """Leases up to `most` messages to a member; nothing if there is nothing free, or the group is paused."""
@@ -336,6 +355,20 @@ class Group:
             return lsn
         return None
 
+    def ack_one(self, part: GroupPart, lease: Lease, offset: int, now: int) -> int:
+        """`ack` of one message: the same, without an entry to collect in."""
+        engine, ledger = self.engine, part.ledger
+        engine.check_open()
+        number = lease.number
+        held = ledger.held(number, offset, 1, now)
+        name = ledger.name(held.member)
+        rows = (Row(Kind.ACKED, held.lane, held.attempt, name, 0, now, offset, 1, 0, number),)
+        change = ledger.change(rows)
+        lsn = engine.store.commit(((part.log_id, change),), self.level, True)
+        part.commit(rows, change)
+        self.settled(1, now)
+        return lsn
+
     def settled(self, good: int, now: int) -> None:
         """After acks took effect: the breaker counts, waiting publishers and keys get their turn."""
         if self._breaker is not None:
@@ -409,6 +442,7 @@ class Group:
         self._after_failures(now)
 
     def leave(self, member: str, now: int) -> None:
+        self.present.discard(member)
         self.members.leave(member, now)
         self.release(member, "member closed", now, counts=False)
         self._finish_moves(now)
@@ -569,9 +603,9 @@ class Group:
         self.wake()
         return lsn
 
-    def find_lease(self, partition: int, number: int, offset: int) -> GroupPart:
+    def part_of(self, partition: int) -> GroupPart:
         if not 0 <= partition < len(self.parts):
-            raise StaleReceipt(f"this receipt is of partition {partition}, which this topic does not have any more")
+            raise StaleReceipt(f"this receipt is of partition {partition}, which the topic does not have any more")
         return self.parts[partition]
 
     # --- numbers

@@ -14,7 +14,7 @@ from trine.broker.entry import Entry
 from trine.broker.metadata import BucketDropped, CronMeta, CronSet
 from trine.log.compaction import compact
 from trine.model.durability import Level
-from trine.model.errors import DiskFull, Refused, StoreError
+from trine.model.errors import DiskFull, Refused
 from trine.model.message import H_CRON, Outgoing, draft
 from trine.queue import cron as crons
 
@@ -47,7 +47,6 @@ class Housekeeper:
         self._alarm = threading.Condition()
         self._called = False
         self._stop = False
-        self.failure: BaseException | None = None
 
     # --- one step
 
@@ -118,6 +117,11 @@ class Housekeeper:
         following = crons.next_after(cron.expression, now, cron.timezone)
         entry.meta(CronSet(_moved(cron, following)), engine.apply_meta)
         engine.commit(entry, Level.SYNCED)
+
+    def step_if_simulated(self) -> None:
+        """On simulated time there is no thread: whoever waited lets time's work be done."""
+        if self._thread is None:
+            self.step(self._engine.clock.now_ms())
 
     # --- upkeep of the logs
 
@@ -203,10 +207,10 @@ class Housekeeper:
                 pause_ms = self.step(self._engine.clock.now_ms())
             except DiskFull as error:
                 log.warning("%s", error)
-            except StoreError as error:
-                # The store refuses everything from now on, and says so to every caller; this thread ends with it.
-                log.error("housekeeping stops: %s", error)
-                self.failure = error
+            except BaseException as error:
+                # Whatever it was, time has stopped for this broker: every caller is told, nothing is promised in vain.
+                log.exception("housekeeping stops")
+                self._engine.failure = error
                 return
             with self._alarm:
                 if not self._called and not self._stop:

@@ -180,6 +180,10 @@ class JobSet(Record, frozen=True):
     job: JobMeta
 
 
+class JobForgotten(Record, frozen=True):
+    id: str
+
+
 AnyRecord = (
     StoreCreated
     | TopicCreated
@@ -197,6 +201,7 @@ AnyRecord = (
     | ReaderForgotten
     | ProducerRegistered
     | JobSet
+    | JobForgotten
 )
 RECORD = msgspec.msgpack.Decoder(AnyRecord)
 PACK = msgspec.msgpack.Encoder()

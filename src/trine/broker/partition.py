@@ -11,7 +11,9 @@ from trine.broker.producers import Producers, Sequence
 from trine.log import batch
 from trine.log.batch import Header, StoredRecord
 from trine.log.log import Log
-from trine.model.message import H_DEDUP
+from trine.model.duration import instant_ms
+from trine.model.errors import InvalidOption
+from trine.model.message import H_DEDUP, Instant
 from trine.queue.lanes import Lanes, SavedLanes
 
 if TYPE_CHECKING:
@@ -97,6 +99,15 @@ class Partition:
             if record.timestamp >= time_ms:
                 return record.offset
         return self.log.next_offset
+
+    def place_of(self, offset: int | None, time: Instant | None) -> int:
+        """An offset or a time as an offset this partition has."""
+        if (offset is None) == (time is None):
+            raise InvalidOption("give an offset or a time, one of them")
+        if time is not None:
+            return self.offset_at(instant_ms(time))
+        assert offset is not None
+        return min(max(offset, self.log.start_offset), self.log.next_offset)
 
     def start_at(self, offset: int) -> None:
         """The log begins here now."""

@@ -85,6 +85,8 @@ class Schedule:
         self._origin: dict[int, ScheduleId] = {}
         """First ids of moved messages, by where they are now."""
         self._moved: dict[ScheduleId, int] = {}
+        self._leaving: set[int] = set()
+        """Taken off the wheel, and on their way into the log."""
 
     def __len__(self) -> int:
         return sum(bucket.live for bucket in self.buckets.values())
@@ -184,10 +186,13 @@ class Schedule:
         if (soonest := self._wheel.next_due()) is None or soonest > now:
             return []
         due, refs = self._wheel.take_due(now, most)
-        return list(zip(due.tolist(), refs.tolist(), strict=True))
+        taken = list(zip(due.tolist(), refs.tolist(), strict=True))
+        self._leaving.update(ref for _, ref in taken)
+        return taken
 
     def restore_due(self, taken: Iterable[tuple[int, int]]) -> None:
         for due, ref in taken:
+            self._leaving.discard(ref)
             self._wheel.add(due, ref)
 
     # --- apply: the same live and in recovery
@@ -239,7 +244,10 @@ class Schedule:
             for row in rows.tolist():
                 bucket.over.add(row)
                 ref = bucket.hour << ROW_BITS | row
-                self._wheel.discard(ref)
+                if ref in self._leaving:
+                    self._leaving.discard(ref)
+                else:
+                    self._wheel.discard(ref)
                 self._origin.pop(ref, None)
             return
         bucket.size_of.append(header.size)

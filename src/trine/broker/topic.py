@@ -7,15 +7,15 @@ log. All of a publish becomes one journal entry.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from murmurhash2 import murmurhash2
 
 from trine.broker.dedup import DedupWindow, content_id
 from trine.broker.entry import Entry
-from trine.broker.group import Group
-from trine.broker.metadata import BucketCreated, ProducerMeta, TopicMeta
+from trine.broker.group import GroupState
+from trine.broker.metadata import BucketCreated, TopicMeta
 from trine.broker.partition import Partition
 from trine.broker.schedule import Over, Schedule, hour_of, pack_over
 from trine.log import batch
@@ -45,6 +45,9 @@ MURMUR_SEED = 0x9747B28C
 
 COMPRESSIONS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
+Sequenced = tuple[tuple[int, int], int, int]
+"""An idempotent producer's batch: (producer id, epoch), partition, first sequence."""
+
 
 class TopicState:
     def __init__(self, engine: Engine, name: str, meta: TopicMeta, now: int) -> None:
@@ -52,13 +55,13 @@ class TopicState:
         self.name = name
         self.meta = meta
         self.partitions: list[Partition] = []
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, GroupState] = {}
         self.dedup = DedupWindow(meta.config.dedup_window_ms)
         self.schedule = Schedule(self, now)
         self.room = threading.Condition(engine.lock)
         """Publishers that wait for room."""
         self.waiting_publishers = 0
-        self.room_listeners: set[object] = set()
+        self.room_listeners: set[Callable[[], None]] = set()
         self._turn = 0
         self._known_room = 0
         """Messages that surely fit: the slowest group's lag is only counted when this is used up."""
@@ -113,12 +116,11 @@ class TopicState:
         lsn = engine.store.commit(((partition.log_id, data),), level)
         partition.apply(data, header)
         self.wake()
-        engine.after_commit()
         run = (partition.number, header.base_offset, header.count)
         return Published(self.name, engine.durability(level), run=run), lsn
 
     def publish_drafts(
-        self, drafts: Sequence[Draft], level: Level, sequence: tuple[ProducerMeta, int, int] | None = None
+        self, drafts: Sequence[Draft], level: Level, sequence: Sequenced | None = None
     ) -> tuple[Published, int]:
         engine = self.engine
         with engine.lock:
@@ -128,24 +130,24 @@ class TopicState:
                 return self._publish_numbered(drafts, level, sequence, now)
             entry = Entry()
             places, duplicates = self.add(entry, drafts, now)
-            lsn = engine.commit(entry, level) if entry.parts else engine.store.written_lsn
+            lsn = engine.commit(entry, level) if entry.parts else engine.store.end_lsn
             return Published(self.name, engine.durability(level), places=places, duplicates=duplicates), lsn
 
     def _publish_numbered(
-        self, drafts: Sequence[Draft], level: Level, sequence: tuple[ProducerMeta, int, int], now: int
+        self, drafts: Sequence[Draft], level: Level, sequence: Sequenced, now: int
     ) -> tuple[Published, int]:
         """An idempotent producer's batch: one partition, numbered, stored once."""
-        producer, number, first = sequence
+        (producer_id, epoch), number, first = sequence
         partition = self.partition(number)
         engine = self.engine
-        engine.check_producer(producer)
+        engine.check_producer(producer_id, epoch)
         count = len(drafts)
-        stored = partition.producers.check(producer.id, producer.epoch, first, count)
+        stored = partition.producers.check(producer_id, epoch, first, count)
         durability = engine.durability(level)
         if stored is not None:
             places: list[Place] = [(number, stored + index if stored >= 0 else -1) for index in range(count)]
             published = Published(self.name, durability, places=places, duplicates=frozenset(range(count)))
-            return published, engine.store.written_lsn
+            return published, engine.store.end_lsn
         if len({one.lane for one in drafts}) > 1 or any(one.due_ms for one in drafts):
             raise MessageTooLarge("a numbered batch is of one lane and without delays; publish the others on their own")
         self.admit(count)
@@ -154,8 +156,8 @@ class TopicState:
             [(now, one.key, one.value, one.headers) for one in drafts],
             lane=drafts[0].lane,
             flags=batch.HAS_TTL if any(one.flags_ttl for one in drafts) else 0,
-            producer_id=producer.id,
-            producer_epoch=producer.epoch,
+            producer_id=producer_id,
+            producer_epoch=epoch,
             base_sequence=first,
             compression=COMPRESSIONS[self.config.compression],
         )
@@ -251,7 +253,6 @@ class TopicState:
         places: list[Place | None],
         now: int,
     ) -> None:
-        log_id, row = self.open_bucket(entry, hour)
         pieces = []
         for index in indexes:
             one = drafts[index]
@@ -259,27 +260,35 @@ class TopicState:
                 one.headers.append((H_PARTITION, I64.pack(one.partition)))
             flags = (batch.HAS_TTL if one.flags_ttl else 0) | (batch.HAS_DEDUP if one.dedup_id else 0)
             data = batch.encode_single(now, one.key, one.value, one.headers, lane=one.lane, flags=flags)
-            batch.set_max_time(data, one.due_ms)
+            pieces.append((data, one.due_ms))
+        row = self.put_waiting(entry, hour, pieces)
+        for step, index in enumerate(indexes):
+            places[index] = str(ScheduleId(self.name, hour, row + step))
+
+    def put_waiting(self, entry: Entry, hour: int, pieces: list[tuple[bytearray, int]]) -> int:
+        """Puts batches of one record, with their due times, into an hour; answers the first one's row."""
+        log_id, first = self.open_bucket(entry, hour)
+        for row, (data, due) in enumerate(pieces, first):
+            batch.set_max_time(data, due)
             batch.place(data, row)
-            pieces.append(data)
-            places[index] = str(ScheduleId(self.name, hour, row))
-            row += 1
-        entry.reserve(log_id, row)
-        entry.payload(log_id, b"".join(pieces), self._apply_scheduled, hour, pieces)
+        entry.reserve(log_id, first + len(pieces))
+        whole = b"".join(data for data, _ in pieces)
+        entry.payload(log_id, whole, self._apply_scheduled, hour, whole)
+        return first
 
     def open_bucket(self, entry: Entry, hour: int) -> tuple[int, int]:
         """(log id, next row) of an hour's bucket; a new one is created with the entry."""
         bucket = self.schedule.buckets.get(hour)
         if bucket is not None:
             return bucket.log_id, entry.next_offset(bucket.log_id, bucket.log.next_offset)
-        log_id = self.engine.new_log_id(entry)
-        entry.meta(BucketCreated(self.name, hour, log_id), self.engine.apply_meta)
-        return log_id, 0
+        log_id = entry.new_buckets.get((self.name, hour))
+        if log_id is None:
+            log_id = entry.new_buckets[self.name, hour] = self.engine.new_log_id()
+            entry.meta(BucketCreated(self.name, hour, log_id), self.engine.apply_meta)
+        return log_id, entry.next_offset(log_id, 0)
 
-    def _apply_scheduled(self, hour: int, pieces: list[bytearray]) -> None:
-        bucket = self.schedule.buckets[hour]
-        for piece in pieces:
-            self.schedule.apply(bucket, piece)
+    def _apply_scheduled(self, hour: int, data: bytes | bytearray) -> None:
+        self.schedule.apply(self.schedule.buckets[hour], data)
         self.engine.scheduled()
 
     def fire(self, now: int) -> int:
@@ -344,7 +353,7 @@ class TopicState:
             pack_over(kind, now, rows, targets), base_offset=row, count=1, base_time_ms=now, max_time_ms=now
         )
         entry.reserve(log_id, row + 1)
-        entry.payload(log_id, block, self._apply_scheduled, hour, [block])
+        entry.payload(log_id, block, self._apply_scheduled, hour, block)
 
     # --- where a message goes, and whether there is room
 
@@ -378,7 +387,7 @@ class TopicState:
             self._known_room = 0
             self.room.notify_all()
             for listener in tuple(self.room_listeners):
-                listener()  # type: ignore[operator]
+                listener()
 
     def forget_room(self) -> None:
         self._known_room = 0
@@ -388,8 +397,10 @@ class TopicState:
             group.version += 1
             if group.waiting or group.listeners:
                 group.wake()
-        if self.engine.readers_waiting:
-            self.engine.wake_readers()
+        engine = self.engine
+        engine.version += 1
+        if engine.readers_waiting or engine.reader_listeners:
+            engine.wake_readers()
 
     # --- numbers
 

@@ -60,6 +60,7 @@ MAGIC: Final = 2
 MAGIC_AT: Final = 16
 CRC_AT: Final = 17
 CHECKED_FROM: Final = 21
+MAX_TIME_AT: Final = 35
 
 HAS_TTL: Final = 1 << 12
 HAS_DEDUP: Final = 1 << 13
@@ -85,6 +86,7 @@ _BUILDER_BYTES_MAX: Final = 2**31 - 1
 
 _PLACE: Final = struct.Struct(">qii")
 _CRC: Final = struct.Struct(">I")
+_MAX_TIME: Final = struct.Struct(">q")
 _NO_HEADERS: Final[list[tuple[str, bytes | None]]] = []
 
 Record = tuple[int, bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]]
@@ -252,6 +254,12 @@ def encode_block(
 def place(data: bytearray, base_offset: int, epoch: int = 0) -> None:
     """Gives the batch its offset and epoch, which the checksum leaves out so that this costs nothing."""
     _PLACE.pack_into(data, 0, base_offset, len(data) - LENGTH_BYTES, epoch)
+
+
+def set_max_time(data: bytearray, max_time_ms: int) -> None:
+    """Lets the header say another greatest time than the records: a scheduled message's due time."""
+    _MAX_TIME.pack_into(data, MAX_TIME_AT, max_time_ms)
+    _sign(data)
 
 
 def check(data: Buffer) -> bool:

@@ -5,22 +5,16 @@ entry; `sync(lsn)` returns when all up to there is on the medium. Formats: journ
 ends after a crash: journal_recovery. Files: journal_files.
 
 Threads. `append`, `flush`, `cut` and `close` have one caller at a time (the broker's lock); `sync` may be
-called by any number of threads at any time: one of them leads and syncs everything written so far, the
-others wait for it and usually find that it covered them.
+called by any number of threads at any time (journal_sync).
 
 Two ways to write, because they cost differently (measured): a store through a map takes less than a
 microsecond for 200 bytes but ten times longer than pwrite for 100 KB, and a sync after it is slower. So
 small entries nobody waits to have synced go through the map, all others through pwrite. The page cache
 makes both the same bytes.
-
-A sync that failed is never tried again (the system may have dropped the pages and would report success):
-the journal refuses everything from then on.
 """
 
 from __future__ import annotations
 
-import threading
-import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,8 +22,8 @@ from typing import Final
 
 from crc32c import crc32c
 
-from trine.log.disk import Buffer, Disk, File, WritableMap, telling_disk_full
-from trine.log.journal_files import FOLDER, MARK_PATH, JournalFile, JournalFiles
+from trine.log.disk import Buffer, Disk, WritableMap, telling_disk_full
+from trine.log.journal_files import FOLDER, JournalFile, JournalFiles
 from trine.log.journal_format import (
     BEHIND_MAX,
     CRC,
@@ -40,12 +34,11 @@ from trine.log.journal_format import (
     PADDING,
     PART,
     PART_BYTES,
-    Mark,
     Parts,
     pack_end,
-    pack_mark,
 )
 from trine.log.journal_recovery import Recovery
+from trine.log.journal_sync import GroupCommit
 from trine.model.durability import Level
 from trine.model.errors import MessageTooLarge, StoreFailed
 from trine.model.limits import ENTRY_BYTES_MAX, KIB, MIB
@@ -101,6 +94,7 @@ class Journal:
         )
         self._small_max = self._settings.mapped_bytes_max - ONE_HEAD
         self._recovery: Recovery | None = None
+        self._commits = GroupCommit(disk)
         # The writer's own: changed only under the broker's lock.
         self._file: JournalFile | None = None
         self._next: JournalFile | None = None
@@ -108,43 +102,34 @@ class Journal:
         self._map: WritableMap = memoryview(bytearray())
         self._first_lsn = 0
         self._end = 0
-        self._limit = -1  # up to this lsn append need not think: there is room, and nothing has failed
         self._queue: list[bytes] = []
         self._queued_bytes = 0
         self._appends = 0
-        # Shared with syncing threads: changed under the condition, except `_written`, which is the writer's.
-        self._condition = threading.Condition()
-        self._written = 0
-        self._synced = 0
-        self._unsynced: deque[JournalFile] = deque()
-        self._syncing = False
-        self._to_close: list[JournalFile] = []
-        self._failure: str | None = None
-        self._mark_file: File | None = None
-        self._mark: WritableMap = memoryview(bytearray())
-        self._syncs = 0
-        self._sync_seconds = 0.0
-        self._sync_seconds_max = 0.0
 
     # -- opening ---------------------------------------------------------------------------------------------
 
     def replay(self, from_lsn: int = 0) -> Iterator[tuple[int, Parts]]:
         """(lsn past the entry, its parts) of all that was kept. Exhausted, the journal can be appended to."""
         assert self._recovery is None, "a journal is replayed once"
-        self._recovery = recovery = Recovery(self._folder, from_lsn)
-        yield from recovery.entries()
+        try:
+            self._recovery = Recovery(self._folder, from_lsn)
+            yield from self._recovery.entries()
+            self._start(self._recovery)
+        except OSError as error:
+            raise self.fail(f"reading {self._disk.describe(FOLDER)} failed: {error}") from error
+
+    def _start(self, recovery: Recovery) -> None:
+        """Go on where the recovered stream ends."""
         self._live.extend(recovery.files)
         self._end = recovery.end_lsn
         last = self._live[-1] if self._live else None
         with telling_disk_full(self._disk.describe(FOLDER), self._settings.chunk_bytes):
             if last is None or self._end >= last.end_lsn:
                 last = self._folder.create(self._end, HEADER_BYTES)
-                last.file.sync()
                 self._live.append(last)
+                last.file.sync()
                 self._end += HEADER_BYTES
-            self._mark_file = self._folder.open_mark(self._end)
-        self._written = self._synced = self._end
-        self._mark = self._mark_file.map_write(self._mark_file.size())
+            self._commits.start(self._end, self._folder.open_mark(self._end))
         self._use(last)
         self._set_limit()
 
@@ -152,8 +137,7 @@ class Journal:
         self._file = file
         self._first_lsn = file.first_lsn
         self._map = file.file.map_write(file.filled)
-        with self._condition:
-            self._unsynced.append(file)
+        self._commits.track(file)
 
     # -- appending -------------------------------------------------------------------------------------------
 
@@ -164,11 +148,13 @@ class Journal:
 
     @property
     def written_lsn(self) -> int:
-        return self._written
+        """All below is in the system's hands."""
+        return self._commits.written
 
     @property
     def synced_lsn(self) -> int:
-        return self._synced
+        """All below is on the medium."""
+        return self._commits.synced
 
     @property
     def appends(self) -> int:
@@ -185,14 +171,15 @@ class Journal:
             length = len(data)
             lsn = self._end
             end = lsn + ((length + 39) & -8)  # 39: the heads of entry and part, rounded up
-            if length <= self._small_max and end <= self._limit:
-                head = _pack_one(length + 8, lsn, 1, lsn - self._synced, log_id, length)
+            commits = self._commits
+            if length <= self._small_max and end <= commits.limit:
+                head = _pack_one(length + 8, lsn, 1, lsn - commits.synced, log_id, length)
                 rest = b"".join((head, data, PADDING[-length & 7]))
                 if level is _WRITTEN and not self._queue:
                     at = lsn - self._first_lsn
                     self._map[at : at + end - lsn] = _pack_crc(crc32c(rest)) + rest
                     self._appends += 1
-                    self._end = self._written = end
+                    self._end = commits.written = end
                     return end
                 return self._put(_pack_crc(crc32c(rest)) + rest, level)
         return self._append_any(parts, level, reserve)
@@ -207,9 +194,9 @@ class Journal:
                 f"One change of {size:,} bytes does not fit a journal entry, which holds up to "
                 f"{self._settings.entry_bytes_max:,}. Publish fewer messages at once, or smaller ones."
             )
-        if self._end + size > self._limit:
+        if self._end + size > self._commits.limit:
             self._make_room(size, reserve)
-        behind = min(self._end - self._synced, BEHIND_MAX)
+        behind = min(self._end - self._commits.synced, BEHIND_MAX)
         buffers: list[Buffer] = [ENTRY_REST.pack(body_bytes, self._end, len(parts), behind)]
         for log_id, data in parts:
             buffers.append(PART.pack(log_id, len(data)))
@@ -226,7 +213,7 @@ class Journal:
         self._write(self._end, buffers)
         self._appends += 1
         self._end += size
-        self._written = self._end
+        self._commits.written = self._end
         return self._end
 
     def _put(self, entry: bytes, level: Level) -> int:
@@ -248,15 +235,15 @@ class Journal:
         else:
             self._write(self._end, [entry])
         self._appends += 1
-        self._end = self._written = end
+        self._end = self._commits.written = end
         return end
 
     def flush(self) -> None:
         """Hand the queued entries of level MEMORY to the system."""
         if self._queue:
             self._check()
-            self._write(self._written, [b"".join(self._queue)])
-            self._written += self._queued_bytes
+            self._write(self._commits.written, [b"".join(self._queue)])
+            self._commits.written += self._queued_bytes
             self._queue.clear()
             self._queued_bytes = 0
 
@@ -302,10 +289,10 @@ class Journal:
     def _roll(self) -> None:
         assert self._next is not None
         self.flush()
-        self._write(self._end, [pack_end(self._end, self._synced)])
+        self._write(self._end, [pack_end(self._end, self._commits.synced)])
         self._live.append(self._next)
         self._use(self._next)
-        self._end = self._written = self._first_lsn + HEADER_BYTES
+        self._end = self._commits.written = self._first_lsn + HEADER_BYTES
         self._next = None
 
     def _set_limit(self) -> None:
@@ -313,72 +300,24 @@ class Journal:
         spare = self._next.filled - HEADER_BYTES if self._next is not None else 0
         kept = max(0, self._settings.reserve_bytes - spare)
         limit = self._first_lsn + self._file.filled - ENTRY_BYTES - kept
-        with self._condition:
-            self._limit = -1 if self._failure is not None else min(limit, self._synced + BEHIND_MAX - MIB)
+        # The other bound keeps the distance to the synced lsn within its field of the entry.
+        self._commits.set_limit(min(limit, self._commits.synced + BEHIND_MAX - MIB))
 
     # -- syncing ---------------------------------------------------------------------------------------------
 
     def sync(self, lsn: int) -> None:
-        """Return when all below `lsn` is on the medium. The entry must have been appended at a level above
-        MEMORY, or flushed since."""
-        if self._synced >= lsn:
-            return
-        assert lsn <= self._written, "sync of an entry that was not written"
-        with self._condition:
-            while self._syncing and self._synced < lsn and self._failure is None:
-                self._condition.wait()
-            self._check()
-            if self._synced >= lsn:
-                return
-            self._syncing = True
-        self._lead()
+        """Return when all below `lsn` is on the medium. From any thread.
 
-    def _lead(self) -> None:
-        # In this order: a file is in `_unsynced` before `_written` points into it, and when a file has a
-        # successor there, it is complete.
-        target = self._written
-        with self._condition:
-            files = tuple(self._unsynced)
-        begin = time.perf_counter()
-        path = ""
-        try:
-            for file in files:
-                path = file.path
-                file.file.sync()
-        except OSError as error:
-            raise self.fail(f"syncing {self._disk.describe(path)} failed: {error}") from error
-        finally:
-            took = time.perf_counter() - begin
-            with self._condition:
-                if self._failure is None:
-                    self._mark[:] = pack_mark(Mark(target, clean=False))
-                    self._synced = max(target, self._synced)
-                    while self._unsynced and self._unsynced[0] in files[:-1]:
-                        self._unsynced.popleft()
-                    self._syncs += 1
-                    self._sync_seconds += took
-                    self._sync_seconds_max = max(self._sync_seconds_max, took)
-                self._syncing = False
-                self._close_retired()
-                self._condition.notify_all()
+        The entry must have been appended at a level above MEMORY, or flushed since.
+        """
+        self._commits.sync(lsn)
 
     def fail(self, reason: str) -> StoreFailed:
         """Refuse everything from now on; gives the error to raise."""
-        with self._condition:
-            self._failure = self._failure or reason
-            self._limit = -1
-            self._condition.notify_all()
-        return self._refusal()
-
-    def _refusal(self) -> StoreFailed:
-        return StoreFailed(
-            f"The store stopped, because {self._failure}. What was answered as synced is safe; check the "
-            "disk, then close and reopen the broker."
-        )
+        return self._commits.fail(reason)
 
     def _check(self) -> None:
-        if self._failure is not None:
-            raise self._refusal()
+        self._commits.check()
         assert self._file is not None, "replay the journal to its end before using it"
 
     # -- the end of files, and of all ------------------------------------------------------------------------
@@ -387,79 +326,48 @@ class Journal:
         """All below `lsn` is in a durable checkpoint: files wholly below are used again."""
         while len(self._live) > 1 and self._live[0].end_lsn <= lsn:
             file = self._live.popleft()
-            kept = self._folder.retire(file)
-            with self._condition:
-                if file in self._unsynced:
-                    self._unsynced.remove(file)
-                if not kept:
-                    self._to_close.append(file)
-                if not self._syncing:
-                    self._close_retired()
+            self._commits.untrack(file)
+            if not self._folder.retire(file):
+                self._commits.close_files([file])
 
     def release_spares(self) -> bool:
         """Delete the spare files, because the disk is full; tells whether there were any."""
         released = self._folder.release_spares()
-        with self._condition:
-            self._to_close += released
-            if not self._syncing:
-                self._close_retired()
+        self._commits.close_files(released)
         return bool(released)
-
-    def _close_retired(self) -> None:
-        """A file must not be closed while another thread syncs it."""
-        while self._to_close:
-            self._to_close.pop().file.close()
 
     def close(self) -> None:
         """Write and sync what is there, and say in the mark that the end is clean."""
         try:
-            if self._file is not None and self._failure is None:
+            if self._file is not None and self._commits.failure is None:
                 self.flush()
-                self.sync(self._written)
-                self._close_mark()
+                self.sync(self._end)
+                self._commits.say_clean()
         finally:
-            with self._condition:
-                while self._syncing:
-                    self._condition.wait()
-                self._failure = self._failure or "it was closed"
-                self._limit = -1
-                self._close_files()
-
-    def _close_mark(self) -> None:
-        assert self._mark_file is not None
-        with self._condition:
-            while self._syncing:
-                self._condition.wait()
-            self._mark[:] = pack_mark(Mark(self._end, clean=True))
-        try:
-            self._mark_file.sync()
-        except OSError as error:
-            raise self.fail(f"syncing {self._disk.describe(MARK_PATH)} failed: {error}") from error
+            self._commits.close()
+            self._close_files()
 
     def _close_files(self) -> None:
-        self._close_retired()
-        self._map = self._mark = memoryview(bytearray())
+        self._map = memoryview(bytearray())
         opened = self._live or (self._recovery.files if self._recovery is not None else ())
         for file in opened:
             file.file.close()
         self._live.clear()
         if self._next is not None:
             self._next.file.close()
-        if self._mark_file is not None:
-            self._mark_file.close()
-        self._mark_file = self._next = None
+            self._next = None
         self._folder.close()
 
     def statistics(self) -> JournalStatistics:
-        with self._condition:
-            return JournalStatistics(
-                appends=self._appends,
-                end_lsn=self._end,
-                written_lsn=self._written,
-                synced_lsn=self._synced,
-                files=len(self._live),
-                spare_files=self._folder.spare_count,
-                syncs=self._syncs,
-                sync_seconds=self._sync_seconds,
-                sync_seconds_max=self._sync_seconds_max,
-            )
+        commits = self._commits
+        return JournalStatistics(
+            appends=self._appends,
+            end_lsn=self._end,
+            written_lsn=commits.written,
+            synced_lsn=commits.synced,
+            files=len(self._live),
+            spare_files=self._folder.spare_count,
+            syncs=commits.syncs,
+            sync_seconds=commits.seconds,
+            sync_seconds_max=commits.seconds_max,
+        )

@@ -211,7 +211,7 @@ class Log:
             if offset >= segment.next_offset:
                 at += 1
                 continue
-            if offset < segment.flushed_offset:
+            if segment.length and offset < segment.flushed_offset:
                 end = segment.flushed_offset
                 found = segment.read_file(offset, left, not out)
                 if segment is not self._active:

@@ -309,7 +309,7 @@ class Segment:
 
         With `time_ms` the walk may also leave out batches that are all older.
         """
-        if offset < self.flushed_offset:
+        if self.length and offset < self.flushed_offset:
             try:
                 yield from self._headers_file(offset, time_ms)
             except Damaged as damage:

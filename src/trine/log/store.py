@@ -202,6 +202,19 @@ class Store:
             self._touched.update(log_id for log_id, _ in parts)
         return end
 
+    @property
+    def end_lsn(self) -> int:
+        """Past everything committed so far."""
+        return self._end
+
+    @property
+    def synced_lsn(self) -> int:
+        """Everything below survives a power cut."""
+        return self._journal.synced_lsn
+
+    def logs(self) -> list[Log]:
+        return list(self._logs.values())
+
     def sync(self, lsn: int) -> None:
         """Return when all below `lsn` survives a power cut. From any thread, without the lock."""
         self._journal.sync(lsn)

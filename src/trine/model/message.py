@@ -110,7 +110,7 @@ def draft(message: Outgoing, config: TopicConfig, now: int, producer: str | None
     if key is not None and len(key) > limits.KEY_BYTES_MAX:
         raise MessageTooLarge(f"the key has {len(key)} bytes; {limits.KEY_BYTES_MAX} are allowed")
     headers = _headers(message.headers)
-    due = _due(message, config, now)
+    due = due_ms(message.delay, message.deliver_at, config, now)
     ttl = config.ttl_ms if message.ttl is None else duration_ms(message.ttl, what="ttl")
     if ttl is not None:
         headers.append((H_EXPIRES, I64.pack((due or now) + ttl)))
@@ -136,15 +136,14 @@ def as_bytes(given: object, what: str) -> bytes | None:
     raise InvalidInput(f"a {what} is bytes or str, not {type(given).__name__}; encode it first, e.g. with json.dumps")
 
 
-def _due(message: Outgoing, config: TopicConfig, now: int) -> int:
-    if message.delay is not None and message.deliver_at is not None:
+def due_ms(delay: Any, deliver_at: Any, config: TopicConfig, now: int) -> int:
+    """When a message is to be delivered, 0 for at once."""
+    if delay is not None and deliver_at is not None:
         raise InvalidOption("give delay or deliver_at, not both")
-    if message.delay is not None:
-        delay = duration_ms(message.delay, what="delay")
-        due = now + delay if delay else 0
-    elif message.deliver_at is not None:
-        due = instant_ms(message.deliver_at)
-        due = due if due > now else 0
+    if delay is not None:
+        due = now + duration_ms(delay, what="delay")
+    elif deliver_at is not None:
+        due = instant_ms(deliver_at)
     else:
         return 0
     if due - now > config.delay_max_ms:
@@ -152,7 +151,7 @@ def _due(message: Outgoing, config: TopicConfig, now: int) -> int:
             f"the delay is {due - now} ms; this topic allows {config.delay_max_ms} ms: "
             "alter its delay_max, or schedule it nearer to its time"
         )
-    return due
+    return due if due > now else 0
 
 
 def _headers(given: object) -> list[tuple[str, bytes]]:

@@ -1,4 +1,4 @@
-"""Timers in bulk: sorted runs of (due, ref) pairs, and the slots of the wheel that hold them.
+"""Timers in bulk: sorted runs of (due, ref) pairs, and the slots and levels of the wheel that hold them.
 
 A timer is two 64-bit integers, `due` (ms since the epoch) and `ref` (whatever the owner means by it), and
 never an object of its own. They lie in pairs of arrays:
@@ -16,8 +16,9 @@ Equal dues keep the order in which they were added: runs of a slot are in that o
 
 from __future__ import annotations
 
+import heapq
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, TypeAlias
 
@@ -27,12 +28,12 @@ from pyroaring import BitMap64
 
 Longs: TypeAlias = npt.NDArray[np.int64]
 
-CHUNK: Final = 16_384
-"""Entries of a full tail. Sorting one takes about half a millisecond, which is the pause an add may see."""
+CHUNK: Final = 32_768
+"""Entries of a full tail. Sorting one takes about a millisecond, which is the pause an add may see."""
 
 FOREVER: Final = 2**63 - 1
 
-_POSITION_BITS: Final = 16
+_POSITION_BITS: Final = 17
 _POSITIONS: Final[Longs] = np.arange(1 << _POSITION_BITS, dtype=np.int64)
 _SPAN_MAX: Final = 1 << (62 - _POSITION_BITS)
 _SLOT_BYTES: Final = 400  # the slot, its two arrays' heads, its list and its place in a dict and a heap
@@ -61,7 +62,7 @@ class Run:
 
 
 class Slot:
-    """All timers due within one span of time; `least` is the earliest due that was ever added."""
+    """All timers due within one span of time; `least` is the earliest due of the tail."""
 
     __slots__ = ("due", "least", "refs", "runs")
 
@@ -71,21 +72,12 @@ class Slot:
         self.runs: list[Run] = []
         self.least = FOREVER
 
-    def add_sorted(self, due: Longs, refs: Longs) -> None:
-        """Add timers that are sorted among themselves. A large piece stays a run and is not copied."""
-        self.least = min(self.least, int(due[0]))
-        if len(due) >= CHUNK // 2:
-            self.seal()
-            self.runs.append(Run(due, refs))
-            return
-        self.due.frombytes(due.tobytes())
-        self.refs.frombytes(refs.tobytes())
-        if len(self.due) >= CHUNK:
-            self.seal()
-
-    def add_run(self, run: Run) -> None:
-        self.least = min(self.least, int(run.due[0]))
-        self.runs.append(run)
+    def earliest(self) -> int | None:
+        """The earliest due it holds, discarded ones included; None when a sweep has freed them all."""
+        firsts = [int(run.due[0]) for run in self.runs]
+        if self.due:
+            firsts.append(self.least)
+        return min(firsts, default=None)
 
     def seal(self) -> None:
         """Turn the tail into a run."""
@@ -94,6 +86,7 @@ class Slot:
             self.runs.append(sorted_run(due, np.frombuffer(self.refs, dtype=np.int64)))
             self.due = array("q")
             self.refs = array("q")
+            self.least = FOREVER
 
     def empty(self) -> list[Run]:
         """Give all its timers away as runs, oldest first."""
@@ -104,6 +97,58 @@ class Slot:
     def memory_bytes(self) -> int:
         tails = self.due.buffer_info()[1] * 2 * 8 * 17 // 16  # arrays keep a sixteenth in reserve
         return _SLOT_BYTES + tails + runs_bytes(self.runs)
+
+
+class Level:
+    """The slots of one width, by number (due // width); `keys` is a heap of the numbers."""
+
+    __slots__ = ("keys", "slots", "width_ms")
+
+    def __init__(self, width_ms: int) -> None:
+        self.width_ms = width_ms
+        self.slots: dict[int, Slot] = {}
+        self.keys: list[int] = []
+
+    def slot(self, key: int) -> Slot:
+        slot = self.slots.get(key)
+        if slot is None:
+            slot = self.slots[key] = Slot()
+            heapq.heappush(self.keys, key)
+        return slot
+
+    def add_run(self, run: Run) -> None:
+        """Spread a sorted run over the slots: small pieces go to the tails, large ones stay runs."""
+        due, refs = array("q", run.due.tobytes()), array("q", run.refs.tobytes())
+        for key, start, end in pieces(run, self.width_ms):
+            slot = self.slots.get(key) or self.slot(key)
+            if end - start >= CHUNK // 2:
+                slot.seal()
+                slot.runs.append(Run(run.due[start:end], run.refs[start:end]))
+                continue
+            slot.due += due[start:end]
+            slot.refs += refs[start:end]
+            slot.least = min(slot.least, due[start])
+            if len(slot.due) >= CHUNK:
+                slot.seal()
+
+    def refine(self, run: Run) -> None:
+        """Spread a run of a coarser slot over the slots, as views."""
+        due, refs = run.due, run.refs
+        for key, start, end in pieces(run, self.width_ms):
+            slot = self.slots.get(key) or self.slot(key)
+            slot.runs.append(Run(due[start:end], refs[start:end]))
+
+    def earliest(self) -> int | None:
+        while self.keys:
+            earliest = self.slots[self.keys[0]].earliest()
+            if earliest is not None:
+                return earliest
+            self.pop()  # a sweep has left it empty
+        return None
+
+    def pop(self) -> list[Run]:
+        """Remove the earliest slot and give its timers."""
+        return self.slots.pop(heapq.heappop(self.keys)).empty()
 
 
 def sorted_run(due: Longs, refs: Longs) -> Run:
@@ -141,7 +186,7 @@ def packed(runs: list[Run]) -> list[Run]:
     small: list[Run] = []
     count = 0
     for run in runs:
-        large = len(run) >= CHUNK // 16
+        large = len(run) >= CHUNK // 8
         if small and (large or count + len(run) > CHUNK):
             result.append(joined(small))
             small, count = [], 0
@@ -155,12 +200,23 @@ def packed(runs: list[Run]) -> list[Run]:
     return result
 
 
-def pieces(run: Run, width_ms: int) -> Iterator[tuple[int, Longs, Longs]]:
-    """A run cut at multiples of a width: (slot number, due, refs) as views, earliest first."""
-    keys = run.due // width_ms
-    cuts = [0, *(np.flatnonzero(keys[1:] != keys[:-1]) + 1).tolist(), len(keys)]
-    for start, end in pairwise(cuts):
-        yield int(keys[start]), run.due[start:end], run.refs[start:end]
+def pieces(run: Run, width_ms: int) -> Iterator[tuple[int, int, int]]:
+    """Where a run is to be cut at multiples of a width: (slot number, start, end), earliest first."""
+    first = int(run.due[0]) // width_ms
+    last = int(run.due[-1]) // width_ms
+    keys: Sequence[int]
+    if (last - first) * 8 < len(run):
+        # Few slots for many timers: looking up each slot's start beats dividing every due.
+        cuts = run.due.searchsorted(np.arange(first + 1, last + 1, dtype=np.int64) * width_ms).tolist()
+        keys = range(first, last + 1)
+        cuts = [0, *cuts, len(run)]
+    else:
+        numbers = run.due // width_ms
+        cuts = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(run)]
+        keys = numbers[cuts[:-1]].tolist()
+    for key, (start, end) in zip(keys, pairwise(cuts), strict=True):
+        if start < end:
+            yield key, start, end
 
 
 def next_in_order(runs: list[Run]) -> tuple[list[Run], int]:

@@ -33,12 +33,12 @@ from trine.queue.timers import (
     CHUNK,
     EMPTY,
     FOREVER,
+    Level,
     Longs,
     Run,
     Slot,
     joined,
     next_in_order,
-    pieces,
     runs_bytes,
     sorted_run,
     without,
@@ -58,28 +58,6 @@ SWEEP_EVERY: Final = 4096
 """Discards between two steps of the sweep, which frees at least twice as many once it is worth it."""
 
 _HEAP_ENTRY_BYTES: Final = 170
-
-
-class Level:
-    """The slots of one width, by number (due // width); `keys` is a heap of the numbers."""
-
-    __slots__ = ("keys", "slots", "width_ms")
-
-    def __init__(self, width_ms: int) -> None:
-        self.width_ms = width_ms
-        self.slots: dict[int, Slot] = {}
-        self.keys: list[int] = []
-
-    def slot(self, key: int) -> Slot:
-        slot = self.slots.get(key)
-        if slot is None:
-            slot = self.slots[key] = Slot()
-            heapq.heappush(self.keys, key)
-        return slot
-
-    def pop(self) -> list[Run]:
-        """Remove the earliest slot and give its timers."""
-        return self.slots.pop(heapq.heappop(self.keys)).empty()
 
 
 class Wheel:
@@ -117,19 +95,22 @@ class Wheel:
     def add(self, due_ms: int, ref: int) -> None:
         """Add one timer; one that is overdue is taken next, in due order."""
         if due_ms >= self._hour_end:
-            slot = self._hours.slot(due_ms // HOUR_MS)
+            level = self._hours
         elif due_ms >= self._minute_end:
-            slot = self._minutes.slot(due_ms // MINUTE_MS)
+            level = self._minutes
         elif due_ms >= self._second_end:
-            slot = self._seconds.slot(due_ms // SECOND_MS)
+            level = self._seconds
         else:
             self._arrive(due_ms, ref)
             return
-        slot.due.append(due_ms)
+        key = due_ms // level.width_ms
+        slot = level.slots.get(key) or level.slot(key)
+        tail = slot.due
+        tail.append(due_ms)
         slot.refs.append(ref)
         if due_ms < slot.least:
             slot.least = due_ms
-        if len(slot.due) >= CHUNK:
+        if len(tail) >= CHUNK:
             slot.seal()
         self._held += 1
 
@@ -146,7 +127,7 @@ class Wheel:
             self._add_run(sorted_run(all_due[start : start + CHUNK], all_refs[start : start + CHUNK]))
 
     def discard(self, ref: int) -> None:
-        """Cancel a timer that is waiting: neither taken nor discarded before. Its entry goes when it is met."""
+        """Cancel a timer that is waiting: not taken, not discarded before. Its entry goes when it is met."""
         assert ref not in self._discarded, f"{ref} was discarded before"
         self._discarded.add(ref)
         self._dead += 1
@@ -189,8 +170,8 @@ class Wheel:
         if nearest < FOREVER:
             return nearest
         for level in (self._seconds, self._minutes, self._hours):
-            if level.keys:
-                return level.slots[level.keys[0]].least
+            if (earliest := level.earliest()) is not None:
+                return earliest
         raise AssertionError("timers are counted that no level holds")
 
     def memory_bytes(self) -> int:
@@ -222,11 +203,10 @@ class Wheel:
                 self._settle_heap()  # it came first
             self._settle(run.split_off(late))
         for level, end in ((self._seconds, self._minute_end), (self._minutes, self._hour_end)):
-            count = int(run.due.searchsorted(end))
-            for key, due, refs in pieces(run.split_off(count), level.width_ms) if count else ():
-                level.slot(key).add_sorted(due, refs)
-        for key, due, refs in pieces(run, HOUR_MS) if len(run) else ():
-            self._hours.slot(key).add_sorted(due, refs)
+            if count := int(run.due.searchsorted(end)):
+                level.add_run(run.split_off(count))
+        if len(run):
+            self._hours.add_run(run)
 
     def _settle_heap(self) -> None:
         due, _, refs = zip(*sorted(self._heap), strict=True)
@@ -318,7 +298,8 @@ class Wheel:
                 self._enter(self._minutes, start_ms)
             else:
                 self._second_end = start_ms
-                self._refine(self._minutes.pop(), self._seconds)
+                for run in self._minutes.pop():
+                    self._seconds.refine(run)
         elif self._hours.keys:
             start_ms = self._hours.keys[0] * HOUR_MS
             if start_ms > now_ms:
@@ -329,7 +310,8 @@ class Wheel:
                 self._enter(self._hours, start_ms)
             else:
                 self._second_end = self._minute_end = start_ms
-                self._refine(self._hours.pop(), self._minutes)
+                for run in self._hours.pop():
+                    self._minutes.refine(run)
         else:
             return False
         return True
@@ -341,11 +323,6 @@ class Wheel:
         self._runs = level.pop()
         self._ready_end = -FOREVER
         self._second_end = start_ms + level.width_ms
-
-    def _refine(self, runs: list[Run], finer: Level) -> None:
-        for run in runs:
-            for key, due, refs in pieces(run, finer.width_ms):
-                finer.slot(key).add_run(Run(due, refs))
 
     # ------------------------------------------------------------------ discarded timers
 

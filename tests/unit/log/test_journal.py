@@ -6,6 +6,7 @@ import random
 import threading
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ from trine.log.journal import Journal, JournalSettings
 from trine.log.journal_files import MARK_PATH
 from trine.log.journal_format import HEADER_BYTES
 from trine.log.memory_disk import MemoryDisk
-from trine.log.simulated_disk import SimulatedDisk
+from trine.log.simulated_disk import SimulatedDisk, SimulatedFile
 from trine.model.durability import Level
 from trine.model.errors import Corrupt, DiskFull, MessageTooLarge, NewerFormat, StoreFailed
 
@@ -123,7 +124,7 @@ def test_files_below_a_checkpoint_are_used_again():
     assert opened(disk.crash(random.Random(1)), end)[1] == [[(1, b"fresh")]]
 
 
-# -- damage ----------------------------------------------------------------------------------------------------
+# -- damage ----------------------------------------------------------------------------------------
 
 
 def written(synced, unsynced):
@@ -218,8 +219,6 @@ def test_a_checkpoint_without_its_journal_is_corruption():
 def test_a_newer_format_is_told():
     disk, _ = written(synced=1, unsynced=0)
     file = disk.open(FIRST)
-    from crc32c import crc32c
-
     head = bytearray(file.pread(0, 60))
     head[8] = 2
     file.pwrite(0, bytes(head) + crc32c(head).to_bytes(4, "little"))
@@ -227,27 +226,30 @@ def test_a_newer_format_is_told():
         opened(disk)
 
 
-# -- full and failing disks ------------------------------------------------------------------------------------
+# -- full and failing disks ------------------------------------------------------------------------
+
+
+def until_full(append):
+    """How often it went well, and the refusal."""
+    for count in range(1000):
+        try:
+            append()
+        except DiskFull as refusal:
+            return count, refusal
+    raise AssertionError("the disk never was full")
 
 
 def test_a_full_disk_refuses_publishes_but_not_acks_and_recovers():
     disk = SimulatedDisk()
     journal, _ = opened(disk)
     disk.quota_bytes = disk.used_bytes() + 4096
-    published = 0
-    with pytest.raises(DiskFull, match="resumes by itself"):
-        for _ in range(1000):
-            journal.append([(1, bytes(40))], Level.WRITTEN)
-            published += 1
+    published, refusal = until_full(lambda: journal.append([(1, bytes(40))], Level.WRITTEN))
+    assert "resumes by itself" in refusal.message
     before = journal.end_lsn
     with pytest.raises(DiskFull):
         journal.append([(1, bytes(40))], Level.WRITTEN)
     assert journal.end_lsn == before
-    acks = 0
-    with pytest.raises(DiskFull):
-        for _ in range(1000):
-            journal.append([(2, bytes(8))], Level.WRITTEN, reserve=True)
-            acks += 1
+    acks, _ = until_full(lambda: journal.append([(2, bytes(8))], Level.WRITTEN, reserve=True))
     assert acks * 40 >= SMALL.reserve_bytes - 40
     assert len(opened(disk.crash(kill=True))[1]) == published + acks
     disk.quota_bytes = None
@@ -260,11 +262,7 @@ def test_the_reserve_also_holds_across_the_end_of_a_file(room):
     disk = SimulatedDisk()
     journal, _ = opened(disk)
     disk.quota_bytes = disk.used_bytes() + room
-    published = 0
-    with pytest.raises(DiskFull):
-        for _ in range(1000):
-            journal.append([(1, bytes(300))], Level.WRITTEN)
-            published += 1
+    published, _ = until_full(lambda: journal.append([(1, bytes(300))], Level.WRITTEN))
     taken = 0
     while published and taken < SMALL.reserve_bytes - 64:
         journal.append([(2, bytes(8))], Level.WRITTEN, reserve=True)
@@ -284,6 +282,34 @@ def test_a_failed_sync_is_final():
         with pytest.raises(StoreFailed, match="reopen"):
             journal.append([(1, b"y")], level)
     journal.close()
+
+
+def test_what_is_written_while_a_sync_runs_is_not_called_synced(monkeypatch):
+    disk, journal = written(synced=0, unsynced=0)
+    end = journal.append([(1, b"before")], Level.SYNCED)
+    plain_sync = SimulatedFile.sync
+
+    def slow_sync(file):
+        plain_sync(file)
+        journal.append([(1, b"during")], Level.WRITTEN)
+
+    monkeypatch.setattr(SimulatedFile, "sync", slow_sync)
+    journal.sync(end)
+    monkeypatch.undo()
+    assert journal.synced_lsn == end < journal.written_lsn
+    journal.sync(journal.written_lsn)
+    assert opened(disk.crash(keep_unsynced=False))[1] == [[(1, b"before")], [(1, b"during")]]
+
+
+def test_what_was_replayed_after_a_kill_survives_a_power_cut():
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    while journal.statistics().files < 3:
+        journal.append([(1, bytes(100))], Level.WRITTEN)
+    disk = disk.crash(kill=True)
+    journal, entries = opened(disk)
+    assert journal.synced_lsn == journal.end_lsn
+    assert opened(disk.crash(keep_unsynced=False))[1] == entries
 
 
 def test_many_threads_share_syncs():
@@ -312,7 +338,7 @@ def test_many_threads_share_syncs():
     assert len(opened(disk.crash(keep_unsynced=False))[1]) == 400
 
 
-# -- anything, in any order ------------------------------------------------------------------------------------
+# -- anything, in any order ------------------------------------------------------------------------
 
 STEP = st.one_of(
     st.tuples(st.just("append"), st.sampled_from(list(Level)), st.integers(0, 900), st.integers(1, 3)),

@@ -6,6 +6,7 @@ import json
 import random
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -90,9 +91,9 @@ def contents(log):
     found, offset = [], log.start_offset
     while offset < log.next_offset:
         for data in log.read(offset):
-            for record in decode(data):
-                if record.offset >= offset:
-                    found.append((record.offset, bytes(record.value)))
+            found += [
+                (record.offset, bytes(record.value)) for record in decode(data) if record.offset >= offset
+            ]
         offset = found[-1][0] + 1
     return found
 
@@ -137,6 +138,8 @@ def test_dropped_logs_and_old_segments_are_deleted_after_the_checkpoint_that_for
     app = Application(disk)
     app.meta("create 1")
     app.meta("create 2")
+    app.meta("create 3")
+    app.publish(3, b"x")
     for n in range(60):
         app.publish(1, b"v%d" % n)
         app.publish(2, b"w%d" % n)
@@ -146,14 +149,16 @@ def test_dropped_logs_and_old_segments_are_deleted_after_the_checkpoint_that_for
     app.meta("drop 2")
     assert disk.listdir("logs/topics/1/1") == files
     first = app.store.begin_checkpoint(app.state())
-    app.meta("create 3")
-    app.meta("drop 3")
+    app.meta("drop 3")  # the manifest under way still names it
     app.store.finish_checkpoint(first)
     assert disk.listdir("logs/topics/2") == ["2"]
     app.store.complete_checkpoint(first)
     assert disk.listdir("logs/topics/2") == []
     assert not set(disk.listdir("logs/topics/1/1")) & set(files)
+    assert disk.listdir("logs/topics/0") == ["3"]
     assert Application(disk.crash(kill=True)).contents() == {1: []}
+    app.checkpoint()
+    assert disk.listdir("logs/topics/0") == []
 
 
 def test_leftover_folders_are_swept():
@@ -193,7 +198,7 @@ def test_tails_are_flushed_when_they_grow():
     assert app.store.statistics().tail_bytes == 0
 
 
-# -- who may open it -------------------------------------------------------------------------------------------
+# -- who may open it -------------------------------------------------------------------------------
 
 
 def test_a_directory_is_opened_once(disk):
@@ -228,7 +233,7 @@ def test_a_missing_format_is_told():
         Store.open(disk)
 
 
-# -- damage ----------------------------------------------------------------------------------------------------
+# -- damage ----------------------------------------------------------------------------------------
 
 
 def test_one_bad_copy_of_the_checkpoint_is_no_loss_and_two_are_told():
@@ -252,8 +257,6 @@ def test_a_newer_checkpoint_is_told():
     data = bytearray(pack(Manifest(1, [], b"state"), 7))
     assert unpack(bytes(data), "x") == (7, Manifest(1, [], b"state"))
     data[12] = 2
-    from crc32c import crc32c
-
     newer = MAGIC + crc32c(data[12:]).to_bytes(4, "little") + data[12:]
     with pytest.raises(NewerFormat, match="format 2"):
         unpack(bytes(newer), "x")
@@ -261,7 +264,7 @@ def test_a_newer_checkpoint_is_told():
     assert unpack(b"", "x") is None
 
 
-# -- full and failing disks ------------------------------------------------------------------------------------
+# -- full and failing disks ------------------------------------------------------------------------
 
 
 def test_a_full_disk_refuses_publishes_loses_nothing_and_recovers():
@@ -271,12 +274,14 @@ def test_a_full_disk_refuses_publishes_loses_nothing_and_recovers():
     app.checkpoint()
     disk.quota_bytes = disk.used_bytes() + 5000
     published = 0
-    with pytest.raises(DiskFull, match="resumes by itself"):
-        for n in range(1000):
-            app.publish(1, b"%03d" % n)
-            published += 1
+    while published < 1000:
+        try:
+            app.publish(1, b"%03d" % published)
+        except DiskFull:
+            break
+        published += 1
     assert 5 < published < 100
-    with pytest.raises(DiskFull):
+    with pytest.raises(DiskFull, match="resumes by itself"):
         app.publish(1, b"refused")
     app.run([(META, b"retain 1 1")], reserve=True)
     assert len(app.contents()[1]) == published - 1
@@ -326,22 +331,24 @@ def test_a_failed_write_stops_the_store():
     disk = SimulatedDisk()
     app = Application(disk)
     app.meta("create 1")
+    for _ in range(4):
+        app.publish(1, b"x" * 50)
     disk.fail_write = True
     with pytest.raises(StoreFailed, match="failed"):
-        for _ in range(200):
-            app.publish(1, b"x" * 50)
+        app.store.flush_tails(force=True)
     disk.fail_write = False
     with pytest.raises(StoreFailed):
         app.publish(1, b"x")
 
 
-# -- anything, in any order ------------------------------------------------------------------------------------
+# -- anything, in any order ------------------------------------------------------------------------
 
 STEP = st.one_of(
     st.tuples(st.just("publish"), st.sampled_from(list(Level)), st.integers(1, 4), st.integers(0, 300)),
     st.tuples(st.just("publish"), st.just(Level.WRITTEN), st.integers(1, 4), st.integers(0, 60)),
     st.tuples(st.sampled_from(["create", "drop", "retain"]), st.sampled_from(list(Level)), st.integers(0, 9)),
-    st.tuples(st.sampled_from(["sync", "flush", "write back", "begin", "finish", "complete", "checkpoint"])),
+    st.tuples(st.sampled_from(["sync", "flush", "write back"])),
+    st.tuples(st.sampled_from(["advance", "checkpoint"])),
     st.tuples(st.sampled_from(["kill", "power cut", "close"])),
 )
 
@@ -398,20 +405,23 @@ def test_a_crash_leaves_a_prefix_with_all_that_was_synced(steps, rng):
             app.store.flush_tails(force=rng.random() < 0.5)
         elif what == "write back":
             disk.write_back(rng)
-        elif what == "begin" and checkpoint is None:
-            checkpoint = app.store.begin_checkpoint(app.state())
-        elif what == "finish" and checkpoint is not None and not checkpoint.durable:
-            app.store.finish_checkpoint(checkpoint)
-        elif what == "complete" and checkpoint is not None and checkpoint.durable:
-            app.store.complete_checkpoint(checkpoint)
-            checkpoint = None
+        elif what == "advance":  # a checkpoint in three steps, with anything between them
+            if checkpoint is None:
+                checkpoint = app.store.begin_checkpoint(app.state())
+            elif not checkpoint.durable:
+                app.store.finish_checkpoint(checkpoint)
+            else:
+                app.store.complete_checkpoint(checkpoint)
+                checkpoint = None
         elif what == "checkpoint" and checkpoint is None:
             app.checkpoint()
         elif what in ("kill", "power cut", "close"):
             known = app.store.statistics().journal
             if what == "close":
                 app.store.close()
-            promised = {"kill": known.written_lsn, "power cut": known.synced_lsn, "close": known.end_lsn}[what]
+            promised = {"kill": known.written_lsn, "power cut": known.synced_lsn, "close": known.end_lsn}[
+                what
+            ]
             least = sum(end <= promised for end, _ in entries)
             disk = disk.crash(rng, kill=what != "power cut")
             app, checkpoint = Application(disk), None

@@ -49,6 +49,7 @@ class WheelMachine(RuleBasedStateMachine):
         self.wheel = Wheel(NOW)
         self.waiting: list[tuple[int, int, int]] = []
         self.refs = 0
+        self.discards = 0
 
     def teardown(self) -> None:
         for patch in getattr(self, "patches", []):
@@ -89,6 +90,7 @@ class WheelMachine(RuleBasedStateMachine):
         for entry in self.waiting:
             if chance.random() < share:
                 self.wheel.discard(entry[2])
+                self.discards += 1
             else:
                 kept.append(entry)
         self.waiting = kept
@@ -131,12 +133,12 @@ class WheelMachine(RuleBasedStateMachine):
         else:
             assert answer is not None
             assert answer <= earliest
-            if not self.wheel._dead:
+            if not self.discards:
                 assert answer == earliest
         assert self.wheel.memory_bytes() >= 0
 
 
-WheelMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+WheelMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)
 TestWheelMachine = WheelMachine.TestCase
 
 
@@ -243,4 +245,4 @@ def test_packing_keeps_every_timer_and_the_order_of_equals() -> None:
 
 def test_pieces_are_cut_at_the_width() -> None:
     run = Run(np.array([0, 9, 10, 35]), np.array([1, 2, 3, 4]))
-    assert [(key, refs.tolist()) for key, _, refs in pieces(run, 10)] == [(0, [1, 2]), (1, [3]), (3, [4])]
+    assert list(pieces(run, 10)) == [(0, 0, 2), (1, 2, 3), (3, 3, 4)]

@@ -1,0 +1,38 @@
+"""The async form of the embedded library: the same names as `trine`, with `await`.
+
+>>> import asyncio, trine.aio
+>>> async def main():
+...     async with trine.aio.open(":memory:") as broker:
+...         orders = await broker.create_topic("orders")
+...         return (await orders.publish(b"1")).durability
+>>> asyncio.run(main())
+'memory'
+"""
+
+from __future__ import annotations
+
+from trine.broker.aio import (
+    AsyncBroker as Broker,
+)
+from trine.broker.aio import (
+    AsyncConsumer as Consumer,
+)
+from trine.broker.aio import (
+    AsyncGroup as Group,
+)
+from trine.broker.aio import (
+    AsyncMessage as Message,
+)
+from trine.broker.aio import (
+    AsyncTopic as Topic,
+)
+from trine.broker.opening import open_store
+from trine.model.clock import Clock
+
+
+def open(path: str, *, clock: Clock | None = None, seed: int | None = None) -> Broker:
+    """Opens a store, as `trine.open` does; recovery of a large one takes its time before this returns."""
+    return Broker(*open_store(path, clock=clock, seed=seed))
+
+
+__all__ = ["Broker", "Consumer", "Group", "Message", "Topic", "open"]

@@ -1,0 +1,257 @@
+"""Redrive: dead letters sent back to where they came from, or elsewhere, as a job that survives a restart.
+
+What is moved is one journal entry a chunk: append there, settle here, and how far the job is. So a letter is moved
+once, whatever happens in between. Letters buried after the job began are not part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from trine.broker.dead_letters import dlq_name, pack_place
+from trine.broker.entry import Entry
+from trine.broker.metadata import JobMeta, JobSet
+from trine.broker.operations import letters_group, matches, outgoing_many
+from trine.broker.stored import DeadLetter
+from trine.model.duration import instant_ms
+from trine.model.durability import Level
+from trine.model.errors import Conflict, InvalidOption, TooMany, UnknownJob, UnknownTopic
+from trine.model.ids import DLQ_SUFFIX, parse_message_id
+from trine.model.message import H_REDRIVEN, RESERVED, Draft, Instant, Outgoing, as_bytes, draft
+from trine.queue.rows import Kind, Row
+
+if TYPE_CHECKING:
+    from trine.broker.engine import Engine
+    from trine.broker.group import GroupPart, GroupState
+    from trine.broker.topic import TopicState
+
+JOBS_MAX = 1000
+"""Jobs remembered; finished ones are forgotten oldest first."""
+
+Edit = Callable[[DeadLetter], Any]
+
+
+def begin_redrive(
+    engine: Engine,
+    topic: str,
+    *,
+    to: str | None,
+    reason: str | None,
+    group: str | None,
+    key: bytes | str | None,
+    from_time: Instant | None,
+    to_time: Instant | None,
+    rate: float | None,
+    edited: bool,
+) -> tuple[RedriveJob, int]:
+    name = topic if topic.endswith(DLQ_SUFFIX) else dlq_name(topic)
+    if name not in engine.topics:
+        engine.topic(topic)
+        raise UnknownTopic(f"topic {topic!r} has no dead letters: nothing of it was ever given up on")
+    if to is not None:
+        engine.topic(to)
+    if rate is not None and not rate > 0:
+        raise InvalidOption(f"rate is {rate}; it is messages a second, above 0")
+    if len(engine.meta.jobs) >= JOBS_MAX and not engine.forget_finished_job():
+        raise TooMany(f"{JOBS_MAX} redrives are running; cancel some, or wait for their end")
+    dlq = engine.topics[name]
+    letters = letters_group(dlq)
+    job = JobMeta(
+        id=f"redrive-{engine.meta.next_job}",
+        topic=name,
+        to=to,
+        reason=reason,
+        group=group,
+        key=as_bytes(key, "key"),
+        from_ms=None if from_time is None else instant_ms(from_time),
+        to_ms=None if to_time is None else instant_ms(to_time),
+        rate=rate,
+        ends=[part.partition.log.next_offset for part in letters.parts],
+        positions=[part.ledger.first_unsettled() for part in letters.parts],
+        created_ms=engine.clock.now_ms(),
+        edited=edited,
+    )
+    entry = Entry()
+    entry.meta(JobSet(job), engine.apply_meta)
+    return RedriveJob(engine, job.id), engine.commit(entry, Level.SYNCED)
+
+
+def find_job(engine: Engine, job_id: str, has_edit: bool) -> RedriveJob:
+    job = engine.meta.jobs.get(job_id)
+    if job is None:
+        raise UnknownJob(f"there is no redrive {job_id!r}; redrives() lists them")
+    if job.edited and not has_edit and job.state == "running":
+        raise InvalidOption(f"redrive {job_id!r} was begun with edit=; give the same function to go on with it")
+    return RedriveJob(engine, job_id)
+
+
+def jobs(engine: Engine) -> list[RedriveJob]:
+    return [RedriveJob(engine, job_id) for job_id in engine.meta.jobs]
+
+
+class RedriveJob:
+    """One job. What it is and how far stands in the metadata; here is only what moves it on."""
+
+    def __init__(self, engine: Engine, job_id: str) -> None:
+        self._engine = engine
+        self.id = job_id
+        self._began_ms = engine.clock.now_ms()
+        self._moved = 0
+        """Since this object was made: what the rate is counted by."""
+
+    @property
+    def _job(self) -> JobMeta:
+        job = self._engine.meta.jobs.get(self.id)
+        if job is None:
+            raise UnknownJob(f"redrive {self.id!r} is long over and forgotten")
+        return job
+
+    @property
+    def done(self) -> bool:
+        return self._job.state != "running"
+
+    def progress(self) -> dict[str, Any]:
+        job = self._job
+        total = sum(job.ends)
+        return {
+            "id": job.id,
+            "topic": job.topic,
+            "state": job.state,
+            "matched": job.matched,
+            "moved": job.moved,
+            "passed_over": job.passed_over,
+            "looked_at": sum(min(at, end) for at, end in zip(job.positions, job.ends, strict=True)),
+            "of": total,
+        }
+
+    def preview(self, limit: int) -> list[DeadLetter]:
+        job = self._job
+        found = []
+        for number, part in enumerate(self._letters().parts):
+            for letter in self._matching(job, number, part):
+                if letter is not None:
+                    found.append(letter)
+                    if len(found) >= limit:
+                        return found
+        return found
+
+    def pause_ms(self) -> int:
+        """How long until the rate allows another one."""
+        rate = self._job.rate
+        if rate is None:
+            return 0
+        due = self._began_ms + (self._moved + 1) * 1000 / rate
+        return max(int(due - self._engine.clock.now_ms()) + 1, 0)
+
+    def step(self, most: int, edit: Edit | None) -> tuple[int, int]:
+        """Looks at up to `most` letters and moves those that match; (looked at, lsn)."""
+        engine, job = self._engine, self._job
+        if job.state != "running":
+            return 0, engine.store.end_lsn
+        if job.edited and edit is None:
+            raise InvalidOption(f"redrive {job.id!r} needs its edit= function")
+        now = engine.clock.now_ms()
+        allowed = most
+        if job.rate is not None:
+            allowed = min(most, int((now - self._began_ms) / 1000 * job.rate) - self._moved)
+            if allowed <= 0:
+                return 0, engine.store.end_lsn
+        entry = Entry()
+        positions, matched, moved, looked = list(job.positions), 0, 0, 0
+        targets: dict[str, list[tuple[GroupPart, DeadLetter, Draft]]] = {}
+        for number, part in enumerate(self._letters().parts):
+            if looked >= most or matched >= allowed:
+                break
+            for letter in self._matching(job, number, part, positions):
+                looked += 1
+                if letter is not None:
+                    matched += 1
+                    target = self._target(job, letter)
+                    new = self._draft(letter, target, edit, now)
+                    if new is not None:
+                        targets.setdefault(target.name, []).append((part, letter, new))
+                if looked >= most or matched >= allowed:
+                    break
+        for name, letters in targets.items():
+            self._move(entry, engine.topic(name), letters, now)
+            moved += len(letters)
+        over = all(at >= end for at, end in zip(positions, job.ends, strict=True))
+        changed = msgspec.structs.replace(
+            job,
+            positions=positions,
+            matched=job.matched + matched,
+            moved=job.moved + moved,
+            passed_over=job.passed_over + looked - moved,
+            state="done" if over else "running",
+        )
+        entry.meta(JobSet(changed), engine.apply_meta)
+        lsn = engine.commit(entry, Level.SYNCED)
+        self._moved += moved
+        return looked, lsn
+
+    def cancel(self) -> int:
+        job = self._job
+        if job.state != "running":
+            raise Conflict(f"redrive {job.id!r} is over already: {job.state}")
+        entry = Entry()
+        entry.meta(JobSet(msgspec.structs.replace(job, state="cancelled")), self._engine.apply_meta)
+        return self._engine.commit(entry, Level.SYNCED)
+
+    def _letters(self) -> GroupState:
+        return letters_group(self._engine.topic(self._job.topic))
+
+    def _matching(
+        self, job: JobMeta, number: int, part: GroupPart, positions: list[int] | None = None
+    ) -> Iterator[DeadLetter | None]:
+        """Letters of a partition that are still there, None for one that does not match; positions move along."""
+        one = part.partition
+        at = positions if positions is not None else list(job.positions)
+        for record in one.scan(at[number], job.ends[number]):
+            at[number] = record.offset + 1
+            if part.ledger.is_settled(record.offset):
+                continue
+            letter = DeadLetter(record, one, one.lane_of(record.offset))
+            fits = matches(letter, job.reason, job.group, job.key)
+            if job.from_ms is not None and letter.failed_ms < job.from_ms:
+                fits = False
+            if job.to_ms is not None and letter.failed_ms >= job.to_ms:
+                fits = False
+            yield letter if fits else None
+        at[number] = job.ends[number]
+
+    def _target(self, job: JobMeta, letter: DeadLetter) -> TopicState:
+        return self._engine.topic(job.to if job.to is not None else parse_message_id(letter.origin).topic)
+
+    def _draft(self, letter: DeadLetter, target: TopicState, edit: Edit | None, now: int) -> Draft | None:
+        """The message to send: as it was, or as `edit` makes it; None leaves the letter where it is."""
+        own = {name: value for name, value in letter.headers.items() if not name.startswith(RESERVED)}
+        lanes = target.config.lanes
+        message = Outgoing(
+            value=letter.value,
+            key=letter.key,
+            headers=own,
+            priority=letter.priority if letter.priority in lanes else None,
+        )
+        if edit is not None:
+            edited = edit(letter)
+            if edited is None:
+                return None
+            message = next(iter(outgoing_many([edited], message)))
+        made = draft(message, target.config, now)
+        made.headers.append((H_REDRIVEN, letter.id.encode()))
+        return made
+
+    def _move(
+        self, entry: Entry, target: TopicState, letters: list[tuple[GroupPart, DeadLetter, Draft]], now: int
+    ) -> None:
+        places, _ = target.add(entry, [made for _, _, made in letters], now)
+        for (part, letter, _), place in zip(letters, places, strict=True):
+            link = pack_place(*place) if not isinstance(place, str) else 0
+            why = part.ledger.name(target.name)
+            row = Row(Kind.REDRIVEN, 0, 0, 0, why, now, letter.offset, 1, link, -1)
+            entry.rows(part, (row,))
+
+
