@@ -16,8 +16,8 @@ True
 from __future__ import annotations
 
 from trine import aio
-from trine.broker.opening import open_store, salvage
 from trine.broker.description import CronDescription, GroupDescription, Lag, Scheduled, TopicDescription
+from trine.broker.opening import open_store, salvage
 from trine.broker.stored import DeadLetter, StoredMessage
 from trine.broker.sync import (
     Broker,

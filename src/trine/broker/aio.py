@@ -47,11 +47,11 @@ from trine.broker.stored import DeadLetter, StoredMessage
 from trine.broker.topic import TopicState
 from trine.broker.tracing import trace_message, trace_search
 from trine.log.batch import StoredRecord
-from trine.model.duration import duration_ms
 from trine.model.durability import Level
+from trine.model.duration import duration_ms
 from trine.model.errors import Closed, EmptyBatch, GroupExists, InvalidOption, TopicFull
 from trine.model.ids import check_name
-from trine.model.limits import BATCH_MESSAGES_MAX, BATCH_BYTES_MAX, RECEIVE_MAX
+from trine.model.limits import BATCH_BYTES_MAX, BATCH_MESSAGES_MAX, RECEIVE_MAX
 from trine.model.message import Duration, Headers, Instant, Outgoing, Published, PublishReceipt, draft
 from trine.model.options import GroupConfig, TopicConfig
 from trine.model.receipt import Receipt, write_receipt
@@ -353,7 +353,7 @@ class AsyncTopic:
 
         The options hold for every item that has none of its own. All of it becomes durable together.
         """
-        given = items if isinstance(items, list) else list(items)
+        given: list[Any] = items if isinstance(items, list) else list(items)
         if not given:
             raise EmptyBatch("there is nothing to publish: give at least one message")
         topic = self._state()
@@ -379,10 +379,11 @@ class AsyncTopic:
     ) -> Published:
         waits = self._broker._waits
         deadline = None
-        while True:
+        published: Published | None = None
+        lsn = 0
+        while published is None:
             try:
                 published, lsn = publish()
-                break
             except TopicFull:
                 now = self._engine.clock.now_ms()
                 if wait is None:
@@ -418,8 +419,9 @@ class AsyncTopic:
                 now = self._engine.clock.now_ms()
             if found or now >= deadline:
                 return found
-            await self._broker._waits.written(seen, deadline - now)
-            self._broker._housekeeper.step_if_simulated()
+            housekeeper = self._broker._housekeeper
+            await self._broker._waits.written(seen, housekeeper.pause_ms(now, deadline))
+            housekeeper.step_if_simulated()
 
     async def last(self, count: int = 10, *, partition: int | None = None) -> list[StoredMessage]:
         """The newest messages, oldest of them first."""
@@ -429,9 +431,13 @@ class AsyncTopic:
             found = [
                 message
                 for one in chosen
-                for message in read_log(topic, one.number, one.log.next_offset - count, None, None, None, count)
+                for message in read_log(
+                    topic, one.number, one.log.next_offset - count, None, None, None, count
+                )
             ]
-        return sorted(found, key=lambda message: (message.timestamp_ms, message.partition, message.offset))[-count:]
+        return sorted(found, key=lambda message: (message.timestamp_ms, message.partition, message.offset))[
+            -count:
+        ]
 
     def reader(self, name: str, *, start: str = "earliest") -> AsyncReader:
         """A plain log reader whose position is kept under a name."""
@@ -440,7 +446,9 @@ class AsyncTopic:
     def offsets(self) -> dict[int, tuple[int, int]]:
         """(first, next) offset of each partition."""
         with self._engine.lock:
-            return {one.number: (one.log.start_offset, one.log.next_offset) for one in self._state().partitions}
+            return {
+                one.number: (one.log.start_offset, one.log.next_offset) for one in self._state().partitions
+            }
 
     # --- the queue view
 
@@ -454,7 +462,9 @@ class AsyncTopic:
         group = AsyncGroup(self, name, GroupConfig.make(options))
         with self._engine.lock:
             if name in self._state().groups:
-                raise GroupExists(f"group {name!r} of topic {self.name!r} exists already; use group({name!r})")
+                raise GroupExists(
+                    f"group {name!r} of topic {self.name!r} exists already; use group({name!r})"
+                )
             group._state()
             lsn = self._engine.store.end_lsn
         await self._broker._waits.durable(lsn)
@@ -731,9 +741,9 @@ class AsyncConsumer:
                     return Messages()
                 event = group.next_event()
                 seen = group.version
-            until = deadline if event is None or event >= deadline else event
-            await self._waits.arrival(group, seen, until - now if until > now else 1)
-            self._group._topic._broker._housekeeper.step_if_simulated()
+            housekeeper = self._group._topic._broker._housekeeper
+            await self._waits.arrival(group, seen, housekeeper.pause_ms(now, deadline, event))
+            housekeeper.step_if_simulated()
         messages: list[AsyncMessage] = []
         shares = []
         for part, lease, records in leased:
@@ -798,13 +808,22 @@ class AsyncConsumer:
             await self._waits.durable(lsn)
         return sum(run[2] for _, run in runs)
 
-    def _runs(self, messages: AsyncMessage | str | Iterable[AsyncMessage | str]) -> list[tuple[GroupPart, Run]]:
+    def _runs(
+        self, messages: AsyncMessage | str | Iterable[AsyncMessage | str]
+    ) -> list[tuple[GroupPart, Run]]:
         if isinstance(messages, Messages):
-            return [(share.part, (share.lease.number, share.lease.first, share.lease.count)) for share in messages.shares]
+            return [
+                (share.part, (share.lease.number, share.lease.first, share.lease.count))
+                for share in messages.shares
+            ]
         runs: list[tuple[GroupPart, Run]] = []
         for message in _many(messages):
             if isinstance(message, AsyncMessage):
-                part, number, offset = message._share.part, message._share.lease.number, message._record.offset
+                part, number, offset = (
+                    message._share.part,
+                    message._share.lease.number,
+                    message._record.offset,
+                )
             else:
                 part, (number, offset, _) = find_run(self._engine, self._join(), message)
             if runs:
@@ -892,7 +911,12 @@ class AsyncMessage(StoredMessage):
         group = share.group
         lease = share.lease
         receipt = Receipt(
-            group.topic.name, group.name, share.part.partition.number, self._record.offset, lease.attempt, lease.number
+            group.topic.name,
+            group.name,
+            share.part.partition.number,
+            self._record.offset,
+            lease.attempt,
+            lease.number,
         )
         return write_receipt(receipt, group.engine.meta.secret)
 
@@ -918,7 +942,7 @@ class AsyncMessage(StoredMessage):
 class Messages(tuple[AsyncMessage, ...]):
     """What one receive gave; pass it to `consumer.ack` as it is to settle all of it in one go."""
 
-    shares: list[AsyncShare] = []
+    shares: Sequence[AsyncShare] = ()
 
 
 class AsyncReader:
@@ -964,10 +988,13 @@ class AsyncReader:
                 now = self._engine.clock.now_ms()
             if found or now >= deadline:
                 return found
-            await self._waits.written(seen, deadline - now)
-            self._topic._broker._housekeeper.step_if_simulated()
+            housekeeper = self._topic._broker._housekeeper
+            await self._waits.written(seen, housekeeper.pause_ms(now, deadline))
+            housekeeper.step_if_simulated()
 
-    def seek(self, *, offset: int | None = None, time: Instant | None = None, partition: int | None = None) -> None:
+    def seek(
+        self, *, offset: int | None = None, time: Instant | None = None, partition: int | None = None
+    ) -> None:
         with self._engine.lock:
             topic = self._topic._state()
             chosen = topic.partitions if partition is None else [topic.partition(partition)]
@@ -995,7 +1022,13 @@ class AsyncProducer:
             return self._engine.topic(topic).partition(partition).producers.next_sequence(self._meta[0])
 
     async def publish_many(
-        self, topic: str, items: Iterable[Item], *, partition: int, sequence: int, durability: str | None = None
+        self,
+        topic: str,
+        items: Iterable[Item],
+        *,
+        partition: int,
+        sequence: int,
+        durability: str | None = None,
     ) -> Published:
         """Stores the items if `sequence` follows what is stored; answers the first places if they are there already."""
         with self._engine.lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ class Waits:
         while store.synced_lsn < lsn:
             if self._syncing is None or self._syncing.done():
                 loop = asyncio.get_running_loop()
-                self._syncing = asyncio.ensure_future(loop.run_in_executor(None, store.sync, store.end_lsn))
+                self._syncing = asyncio.ensure_future(loop.run_in_executor(None, self._engine.sync, store.end_lsn))
             await asyncio.shield(self._syncing)
 
     async def arrival(self, group: GroupState, seen: int, timeout_ms: int) -> None:
@@ -58,10 +59,8 @@ class Waits:
             self._engine.reader_listeners.discard(ring)
 
     async def _until(self, event: asyncio.Event, timeout_ms: int) -> None:
-        try:
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(event.wait(), timeout_ms / 1000)
-        except TimeoutError:
-            pass
 
 
 def _bell() -> tuple[asyncio.Event, Callable[[], None]]:

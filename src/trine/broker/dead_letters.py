@@ -44,7 +44,11 @@ def unpack_place(place: int) -> tuple[int, int]:
 def dlq_config(origin: TopicConfig) -> TopicConfig:
     """Dead letters are kept until somebody looks: no retention by age, the same lanes and partitions."""
     return TopicConfig(
-        kind="dead_letters", partitions=origin.partitions, lanes=origin.lanes, retention_ms=None, dedup_window_ms=1
+        kind="dead_letters",
+        partitions=origin.partitions,
+        lanes=origin.lanes,
+        retention_ms=None,
+        dedup_window_ms=1,
     )
 
 
@@ -74,7 +78,9 @@ def bury(
         return [Row(Kind.GONE, lane, attempts, who, why, now, first, count, 0, lease)]
     letters = []
     for record in records:
-        headers = [pair for pair in record.headers if pair[0] not in DEAD_LETTER_HEADERS and pair[0] != H_EXPIRES]
+        headers = [
+            pair for pair in record.headers if pair[0] not in DEAD_LETTER_HEADERS and pair[0] != H_EXPIRES
+        ]
         headers += [
             (H_ORIGIN, f"{partition.topic.name}/{partition.number}/{record.offset}".encode()),
             (H_GROUP, group.name.encode()),
@@ -92,7 +98,18 @@ def bury(
         return [Row(Kind.DEAD_LETTERED, lane, attempts, who, why, now, first, count, place, lease)]
     here = {record.offset: index for index, record in enumerate(records)}
     return [
-        Row(Kind.DEAD_LETTERED, lane, attempts, who, why, now, one, 1, pack_place(target.number, offset + here[one]), lease)
+        Row(
+            Kind.DEAD_LETTERED,
+            lane,
+            attempts,
+            who,
+            why,
+            now,
+            one,
+            1,
+            pack_place(target.number, offset + here[one]),
+            lease,
+        )
         if one in here
         else Row(Kind.GONE, lane, attempts, who, why, now, one, 1, 0, lease)
         for one in range(first, first + count)

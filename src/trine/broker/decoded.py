@@ -19,7 +19,9 @@ class Span:
 
     __slots__ = ("end", "first", "lanes", "records")
 
-    def __init__(self, first: int, end: int, records: list[StoredRecord], lanes: list[tuple[int, int]]) -> None:
+    def __init__(
+        self, first: int, end: int, records: list[StoredRecord], lanes: list[tuple[int, int]]
+    ) -> None:
         self.first = first
         self.end = end
         self.records = records

@@ -119,7 +119,8 @@ def lag_of(group: GroupState, now: int) -> Lag:
         in_flight=group.in_flight(),
         retrying=group.retrying(),
         partitions={
-            part.partition.number: part.ledger.unsettled(part.partition.log.next_offset) for part in group.parts
+            part.partition.number: part.ledger.unsettled(part.partition.log.next_offset)
+            for part in group.parts
         },
         lanes=dict(zip(group.topic.config.lanes, lanes, strict=True)),
     )

@@ -54,6 +54,7 @@ from trine.model.clock import Clock
 from trine.model.durability import Level
 from trine.model.errors import (
     Closed,
+    DiskFull,
     GroupExists,
     InvalidOption,
     ProducerFenced,
@@ -125,7 +126,7 @@ class Engine:
             entry = Entry()
             entry.meta(StoreCreated(self.rng.randbytes(32)), self.apply_meta)
             self.store.sync(self.commit(entry, Level.SYNCED))
-        for topic in self.topics.values():
+        for topic in list(self.topics.values()):  # a message given up now may create the dead letters' topic
             since = now - topic.config.dedup_window_ms
             if topic.config.kind != "dead_letters":
                 for partition in topic.partitions:
@@ -172,7 +173,10 @@ class Engine:
 
     def _open_bucket(self, topic: TopicState, hour: int, log_id: int) -> None:
         log = self.store.create_log(
-            log_id, f"topics/{topic.name}/schedule/{hour}-{log_id}", segment_bytes=BUCKET_SEGMENT_BYTES, rolls=False
+            log_id,
+            f"topics/{topic.name}/schedule/{hour}-{log_id}",
+            segment_bytes=BUCKET_SEGMENT_BYTES,
+            rolls=False,
         )
         bucket = topic.schedule.buckets[hour] = Bucket(hour, log_id, log)
         self._appliers[log_id] = lambda payload: topic.schedule.replay(bucket, payload)
@@ -205,7 +209,9 @@ class Engine:
         if self.closed:
             raise Closed("this broker is closed; open it again with trine.open")
         if self.failure is not None:
-            raise StoreFailed(f"the broker's own work failed, close it and open it again: {self.failure}") from self.failure
+            raise StoreFailed(
+                f"the broker's own work failed, close it and open it again: {self.failure}"
+            ) from self.failure
 
     def commit(self, entry: Entry, level: Level, *, reserve: bool = False) -> int:
         """Writes an entry to the journal and lets it take effect. Answers the lsn that must become durable."""
@@ -217,6 +223,14 @@ class Engine:
         for effect, arguments in entry.effects:
             effect(*arguments)
         return lsn
+
+    def sync(self, lsn: int) -> None:
+        """Returns when all below `lsn` survives a power cut. From any thread, without the lock."""
+        store = self.store
+        if store.written_lsn < lsn:  # some of it was to stay in memory, until now
+            with self.lock:
+                store.flush_journal()
+        store.sync(lsn)
 
     def durability(self, level: Level) -> str:
         return "memory" if self.in_memory else level.name.lower()
@@ -245,14 +259,18 @@ class Engine:
         if topic is None:
             check_name(name, "topic")
             known = ", ".join(sorted(self.topics)[:5]) or "none yet"
-            raise UnknownTopic(f"there is no topic {name!r} (there are: {known}); create it with create_topic({name!r})")
+            raise UnknownTopic(
+                f"there is no topic {name!r} (there are: {known}); create it with create_topic({name!r})"
+            )
         return topic
 
     def group(self, topic: TopicState, name: str) -> GroupState:
         group = topic.groups.get(name)
         if group is None:
             check_name(name, "group")
-            raise UnknownGroup(f"topic {topic.name!r} has no group {name!r}; it is created when first asked for")
+            raise UnknownGroup(
+                f"topic {topic.name!r} has no group {name!r}; it is created when first asked for"
+            )
         return group
 
     def create_topic(self, name: str, config: TopicConfig) -> TopicState:
@@ -270,9 +288,13 @@ class Engine:
     def alter_topic(self, topic: TopicState, config: TopicConfig) -> int:
         old = topic.config
         if config.partitions < old.partitions:
-            raise InvalidOption(f"a topic cannot have fewer partitions than it has ({old.partitions}): offsets would vanish")
+            raise InvalidOption(
+                f"a topic cannot have fewer partitions than it has ({old.partitions}): offsets would vanish"
+            )
         if config.lanes[: len(old.lanes)] != old.lanes:
-            raise InvalidOption(f"lanes can be added at the end, not changed; this topic has {', '.join(old.lanes)}")
+            raise InvalidOption(
+                f"lanes can be added at the end, not changed; this topic has {', '.join(old.lanes)}"
+            )
         if config.kind != old.kind:
             raise InvalidOption(f"a topic's kind cannot be altered; this is a {old.kind}")
         entry = Entry()
@@ -303,7 +325,9 @@ class Engine:
             raise TooMany(f"topic {topic.name!r} has {limits.GROUPS_MAX} groups, the most there may be")
         weights = config.lane_weights
         if weights is not None and len(weights) != len(topic.config.lanes):
-            raise InvalidOption(f"lane_weights needs one for each lane of the topic: {', '.join(topic.config.lanes)}")
+            raise InvalidOption(
+                f"lane_weights needs one for each lane of the topic: {', '.join(topic.config.lanes)}"
+            )
         entry = Entry()
         logs = [self.new_log_id() for _ in topic.partitions]
         latest = config.start == "latest"
@@ -481,10 +505,16 @@ class Engine:
                 self.meta,
                 {name: [one.save() for one in topic.partitions] for name, topic in topics.items()},
                 {
-                    name: {group.name: [part.ledger.save() for part in group.parts] for group in topic.groups.values()}
+                    name: {
+                        group.name: [part.ledger.save() for part in group.parts]
+                        for group in topic.groups.values()
+                    }
                     for name, topic in topics.items()
                 },
-                {name: {hour: one.live for hour, one in topic.schedule.buckets.items()} for name, topic in topics.items()},
+                {
+                    name: {hour: one.live for hour, one in topic.schedule.buckets.items()}
+                    for name, topic in topics.items()
+                },
                 {name: topic.dedup.scheduled() for name, topic in topics.items()},
             )
         )
@@ -533,9 +563,17 @@ class Engine:
         }  # fmt: skip
 
     def close(self) -> None:
+        """Also of a store that failed or is full: what was answered as synced is in the journal."""
         if self.closed:
             return
-        self.checkpoint()
+        try:
+            self.checkpoint()
+        except DiskFull:
+            pass
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
         with self._checkpointing, self.lock:
             self.closed = True
             for topic in self.topics.values():

@@ -71,7 +71,6 @@ class GroupPart:
             )
         self.ledger.closed_blocks.clear()
 
-
     def blocks(self) -> Iterator[bytes | memoryview]:
         """The ledger's rows from the oldest kept to the newest, a block at a time."""
         position = self.log.start_offset
@@ -112,6 +111,7 @@ class GroupState:
         self.deleted = False
         self._turn = 0
         self._credits = [0.0] * len(topic.config.lanes)
+        self.members: Members = Members(len(parts), "none", 1, 0)
         self.configure(meta.config)
 
     @property
@@ -132,8 +132,10 @@ class GroupState:
             jitter=config.backoff.jitter,
         )
         breaker = config.breaker
-        self._breaker = Breaker(breaker.share, breaker.window_ms, breaker.least) if breaker is not None else None
-        self.members = Members(len(self.parts), config.order, config.member_timeout_ms, config.move_wait_ms)
+        self._breaker = (
+            Breaker(breaker.share, breaker.window_ms, breaker.least) if breaker is not None else None
+        )
+        self.members = self._members_anew(config)
         for part in self.parts:
             self._select(part)
         self._filter = (
@@ -141,6 +143,14 @@ class GroupState:
         )
         self._burns = self.topic.config.kind == "dead_letters"
         """A dead letter is not buried twice: its own groups try it again, for ever if need be."""
+
+    def _members_anew(self, config: GroupConfig) -> Members:
+        """Rules may have changed: those who are here join again, in the order they came."""
+        members = Members(len(self.parts), config.order, config.member_timeout_ms, config.move_wait_ms)
+        now = self.engine.clock.now_ms()
+        for name in self.members.names():
+            members.join(name, now)
+        return members
 
     def _select(self, part: GroupPart) -> None:
         part.selection = Selection(part.ledger, part.partition.lanes, self.config.order, part.partition.keys)
@@ -175,7 +185,9 @@ class GroupState:
 
     def next_event(self) -> int | None:
         """When something here happens by itself: a retry is due, a lease ends, a member is given up."""
-        times = [time for part in self.parts for time in (part.selection.next_due(), part.ledger.next_deadline())]
+        times = [
+            time for part in self.parts for time in (part.selection.next_due(), part.ledger.next_deadline())
+        ]
         times.append(self.members.next_deadline())
         return min((time for time in times if time is not None), default=None)
 
@@ -196,9 +208,16 @@ class GroupState:
         self.expire(now)
         if self.meta.paused is not None:
             return []
-        most = min(most, RECEIVE_MAX, self.config.in_flight_max - self.in_flight() - self.retrying())
+        room = self.config.in_flight_max - self.in_flight()
+        most = min(most, RECEIVE_MAX, room)
         while most > 0:
-            picked = self._pick(member, most, now)
+            try:
+                # What is tried again has its place in memory already: only new work has to wait for room.
+                picked = self._pick(member, most, room - self.retrying(), now)
+            except BaseException:  # keys could not be read: what was looked at is not taken
+                for part in self.parts:
+                    part.selection.rewind()
+                raise
             if not picked:
                 return []
             leased = self._deliver(member, picked, now)
@@ -212,35 +231,42 @@ class GroupState:
     def retrying(self) -> int:
         return sum(len(part.ledger.retries) for part in self.parts)
 
-    def _pick(self, member: str, most: int, now: int) -> list[tuple[GroupPart, int, list[Pick]]]:
+    def _pick(
+        self, member: str, most: int, new_most: int, now: int
+    ) -> list[tuple[GroupPart, int, list[Pick]]]:
         own = self.members.assigned(member)
-        picked = self._pick_from(own, most, now)
+        picked = self._pick_from(own, most, new_most, now)
         if not picked and self.config.order != "partition" and len(own) < len(self.parts):
             # Nobody idles while others have more than they can do.
-            picked = self._pick_from(range(len(self.parts)), most, now)
+            picked = self._pick_from(range(len(self.parts)), most, new_most, now)
         return picked
 
     def _pick_from(
-        self, numbers: Sequence[int], most: int, now: int
+        self, numbers: Sequence[int], most: int, new_most: int, now: int
     ) -> list[tuple[GroupPart, int, list[Pick]]]:
         picked: list[tuple[GroupPart, int, list[Pick]]] = []
         if not numbers:
             return picked
         self._turn += 1
         turn = self._turn % len(numbers)
-        parts = [self.parts[number] for number in (*numbers[turn:], *numbers[:turn])] if len(numbers) > 1 else [self.parts[numbers[0]]]
+        parts = (
+            [self.parts[number] for number in (*numbers[turn:], *numbers[:turn])]
+            if len(numbers) > 1
+            else [self.parts[numbers[0]]]
+        )
         for lane, quota in self._lane_quotas(parts, most, now):
             for part in parts:
                 if quota <= 0 or most <= 0:
                     break
                 if not part.selection.waits(lane, now):
                     continue
-                picks = part.selection.pick(lane, min(quota, most), now)
+                picks = part.selection.pick(lane, min(quota, most), now, new_most)
                 if picks:
                     picked.append((part, lane, picks))
                     count = sum(pick.count for pick in picks)
                     quota -= count
                     most -= count
+                    new_most -= sum(pick.count for pick in picks if pick.attempt == 1)
                     if self.config.lane_weights is not None:
                         self._credits[lane] -= count
         return picked
@@ -266,19 +292,22 @@ class GroupState:
     ) -> list[Leased]:
         entry = Entry()
         until = now + self.config.lease_ms
-        made: list[tuple[GroupPart, Lease]] = []
+        made: list[tuple[GroupPart, Lease, list[StoredRecord]]] = []
         upcoming: dict[int, int] = {}
+        look = self._filter is not None or self.topic.config.compact
         try:
             for part, lane, picks in picked:
-                ledger = part.ledger
+                ledger, partition = part.ledger, part.partition
                 rows: list[Row] = []
-                if part.partition.has_ttl or self._filter is not None or self.topic.config.compact:
-                    picks = self._screen(entry, part, lane, picks, now, rows)
+                # Read before anything is leased: what cannot be read is not delivered, what is missing is gone.
+                found = [partition.records(pick.first, pick.count) for pick in picks]
+                if look or partition.has_ttl or any(map(_is_short, found, picks)):
+                    picks, found = self._screen(entry, part, lane, picks, found, now, rows)
                 name = ledger.name(member)
                 number = upcoming.get(part.log_id, ledger.next_row) + len(rows)
-                for first, count, attempt in picks:
+                for (first, count, attempt), records in zip(picks, found, strict=True):
                     rows.append(Row(Kind.DELIVERED, lane, attempt, name, 0, now, first, count, until, -1))
-                    made.append((part, Lease(number, member, first, count, attempt, until, lane)))
+                    made.append((part, Lease(number, member, first, count, attempt, until, lane), records))
                     if self.config.auto_ack:
                         rows.append(Row(Kind.ACKED, lane, attempt, name, 0, now, first, count, 0, number))
                         number += 1
@@ -291,22 +320,28 @@ class GroupState:
                 part.selection.rewind()
             raise
         if self.config.auto_ack and made:
-            self.settled(sum(lease.count for _, lease in made), now)
+            self.settled(sum(lease.count for _, lease, _ in made), now)
         return [
-            Leased(
-                part, part.ledger.leases.get(lease.number, lease), part.partition.records(lease.first, lease.count)
-            )
-            for part, lease in made
+            Leased(part, part.ledger.leases.get(lease.number, lease), records)
+            for part, lease, records in made
         ]
 
     def _screen(
-        self, entry: Entry, part: GroupPart, lane: int, picks: list[Pick], now: int, rows: list[Row]
-    ) -> list[Pick]:
+        self,
+        entry: Entry,
+        part: GroupPart,
+        lane: int,
+        picks: list[Pick],
+        found: list[list[StoredRecord]],
+        now: int,
+        rows: list[Row],
+    ) -> tuple[list[Pick], list[list[StoredRecord]]]:
         """Takes out what must not be delivered: expired, filtered, or gone; rows say so."""
         good: list[Pick] = []
+        kept: list[list[StoredRecord]] = []
         expired: list[int] = []
-        for first, count, attempt in picks:
-            known = {record.offset: record for record in part.partition.records(first, count)}
+        for (first, count, attempt), records in zip(picks, found, strict=True):
+            known = {record.offset: record for record in records}
             verdicts = [self._verdict(known.get(offset), now) for offset in range(first, first + count)]
             start = 0
             for end in range(1, count + 1):
@@ -315,6 +350,7 @@ class GroupState:
                 verdict = verdicts[start]
                 if verdict is None:
                     good.append(Pick(first + start, end - start, attempt))
+                    kept.append([known[offset] for offset in range(first + start, first + end)])
                 elif verdict is Kind.EXPIRED and self.topic.config.dead_letter_expired and not self._burns:
                     expired += range(first + start, first + end)
                 else:
@@ -322,8 +358,10 @@ class GroupState:
                 start = end
         for offset in expired:
             retry = part.ledger.retries.get(offset)
-            rows += bury(entry, self, part, offset, 1, retry.attempt if retry else 0, "expired", None, now, -1)
-        return good
+            rows += bury(
+                entry, self, part, offset, 1, retry.attempt if retry else 0, "expired", None, now, -1
+            )
+        return good, kept
 
     def _verdict(self, record: StoredRecord | None, now: int) -> Kind | None:
         if record is None:
@@ -346,7 +384,9 @@ class GroupState:
         for part, (number, first, count) in runs:
             lease = part.ledger.held(number, first, count, now)
             name = part.ledger.name(lease.member)
-            mine.rows(part, (Row(Kind.ACKED, lease.lane, lease.attempt, name, 0, now, first, count, 0, number),))
+            mine.rows(
+                part, (Row(Kind.ACKED, lease.lane, lease.attempt, name, 0, now, first, count, 0, number),)
+            )
             total += count
             parts.append(part)
         if entry is None:
@@ -373,6 +413,8 @@ class GroupState:
         """After acks took effect: the breaker counts, waiting publishers and keys get their turn."""
         if self._breaker is not None:
             self._breaker.record(now, good, 0)
+        if self.members.moving:
+            self._finish_moves(now)
         if self.config.order != "none" and (self.waiting or self.listeners):
             self.wake()
         self.topic.made_room()
@@ -450,7 +492,9 @@ class GroupState:
 
     def recovered(self, now: int) -> None:
         """The broker restarted: nobody holds the leases any more, yet they were deliveries."""
-        failing = [(part, lease, lease.open_runs()) for part in self.parts for lease in part.ledger.leases.values()]
+        failing = [
+            (part, lease, lease.open_runs()) for part in self.parts for lease in part.ledger.leases.values()
+        ]
         if failing:
             entry = Entry()
             self._fail(entry, failing, Kind.RETURNED, "broker restarted", now, 0)
@@ -478,7 +522,18 @@ class GroupState:
         entry.rows(
             part,
             [
-                Row(Kind.RETURNED, lease.lane, lease.attempt - 1, member, why, now, first, count, now, lease.number)
+                Row(
+                    Kind.RETURNED,
+                    lease.lane,
+                    lease.attempt - 1,
+                    member,
+                    why,
+                    now,
+                    first,
+                    count,
+                    now,
+                    lease.number,
+                )
                 for first, count in runs
             ],
         )
@@ -505,7 +560,18 @@ class GroupState:
             entry.rows(
                 part,
                 [
-                    Row(kind, lease.lane, lease.attempt, member, why_name, now, first, count, now + delay, lease.number)
+                    Row(
+                        kind,
+                        lease.lane,
+                        lease.attempt,
+                        member,
+                        why_name,
+                        now,
+                        first,
+                        count,
+                        now + delay,
+                        lease.number,
+                    )
                     for first, count in runs
                 ],
             )
@@ -528,7 +594,9 @@ class GroupState:
             for first, count in runs
             for offset in range(first, first + count)
         }
-        if failed.number != max(lease.number for other, lease, _ in failing if other is part and lease.lane == failed.lane):
+        if failed.number != max(
+            lease.number for other, lease, _ in failing if other is part and lease.lane == failed.lane
+        ):
             return
         least = min(over)
         for lease in part.ledger.leases.values():
@@ -549,12 +617,16 @@ class GroupState:
         if self._burns or not self.config.dead_letters:
             ledger = part.ledger
             member, why = ledger.name(lease.member), ledger.name(reason[:500])
-            return [Row(Kind.REJECTED, lease.lane, lease.attempt, member, why, now, first, count, 0, lease.number)]
+            return [
+                Row(Kind.REJECTED, lease.lane, lease.attempt, member, why, now, first, count, 0, lease.number)
+            ]
         if self._breaker is not None:
             self._breaker.record(now, 0, count)
         return bury(entry, self, part, first, count, lease.attempt, reason, lease.member, now, lease.number)
 
     def _after_failures(self, now: int) -> None:
+        if self.members.moving:
+            self._finish_moves(now)
         if self._breaker is not None and self.meta.paused is None:
             why = self._breaker.tripped(now)
             if why is not None:
@@ -605,7 +677,9 @@ class GroupState:
 
     def part_of(self, partition: int) -> GroupPart:
         if not 0 <= partition < len(self.parts):
-            raise StaleReceipt(f"this receipt is of partition {partition}, which the topic does not have any more")
+            raise StaleReceipt(
+                f"this receipt is of partition {partition}, which the topic does not have any more"
+            )
         return self.parts[partition]
 
     # --- numbers
@@ -624,3 +698,7 @@ class GroupState:
                 if record is not None:
                     times.append(record.timestamp)
         return min(times, default=None)
+
+
+def _is_short(records: list[StoredRecord], pick: Pick) -> bool:
+    return len(records) < pick.count

@@ -69,18 +69,19 @@ class Housekeeper:
         if now >= self._next_checkpoint or engine.store.wants_checkpoint():
             self._next_checkpoint = now + CHECKPOINT_MS
             engine.checkpoint()
-        return max(min(self.next_event(now) - now, IDLE_MS), 0)
+        upcoming = self.next_event()
+        return IDLE_MS if upcoming is None else max(min(upcoming - now, IDLE_MS), 0)
 
-    def next_event(self, now: int) -> int:
+    def next_event(self) -> int | None:
+        """When the next message is due, scheduled or recurring."""
         engine = self._engine
         with engine.lock:
-            times = [now + IDLE_MS]
+            times = [cron.next_ms for cron in engine.meta.crons.values()]
             for topic in engine.topics.values():
                 due = topic.schedule.next_due()
                 if due is not None:
                     times.append(due)
-            times += [cron.next_ms for cron in engine.meta.crons.values()]
-            return min(times)
+            return min(times, default=None)
 
     def _step_topic(self, topic: TopicState, now: int) -> None:
         try:
@@ -105,7 +106,9 @@ class Housekeeper:
         topic = engine.topics.get(cron.topic)
         if topic is None:
             return
-        message = Outgoing(value=cron.value, key=cron.key, headers=cron.headers or None, priority=cron.priority)
+        message = Outgoing(
+            value=cron.value, key=cron.key, headers=cron.headers or None, priority=cron.priority
+        )
         one = draft(message, topic.config, now)
         one.headers.append((H_CRON, cron.name.encode()))
         entry = Entry()
@@ -122,6 +125,13 @@ class Housekeeper:
         """On simulated time there is no thread: whoever waited lets time's work be done."""
         if self._thread is None:
             self.step(self._engine.clock.now_ms())
+
+    def pause_ms(self, now: int, deadline: int, event: int | None = None) -> int:
+        """How long to wait at the most: on simulated time nobody else makes due messages arrive."""
+        until = deadline if event is None else min(deadline, event)
+        if self._thread is None and (upcoming := self.next_event()) is not None:
+            until = min(until, upcoming)
+        return max(until - now, 1)
 
     # --- upkeep of the logs
 

@@ -8,6 +8,7 @@ from trine.broker.engine import Engine
 from trine.broker.housekeeping import Housekeeper
 from trine.log.disk import Disk, RealDisk
 from trine.log.memory_disk import MemoryDisk
+from trine.log.salvage import salvage_store
 from trine.log.store import Store, StoreSettings
 from trine.model.clock import Clock, SimulatedClock, SystemClock
 
@@ -42,6 +43,4 @@ def open_store(
 
 def salvage(path: str) -> list[str]:
     """Saves what can be read of a damaged, closed store; answers a line for each file that was mended."""
-    from trine.log.salvage import salvage_store
-
-    return salvage_store(RealDisk(path))
+    return salvage_store(RealDisk(path, create=False))

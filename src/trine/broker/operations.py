@@ -19,9 +19,17 @@ from trine.broker.stored import DeadLetter, StoredMessage
 from trine.log import batch
 from trine.log.compaction import latest_by_key
 from trine.model import limits
-from trine.model.duration import instant_ms
 from trine.model.durability import Level
-from trine.model.errors import EmptyBatch, InvalidInput, InvalidOption, InvalidReceipt, ScheduleExists, TooMany, UnknownSchedule
+from trine.model.duration import instant_ms
+from trine.model.errors import (
+    EmptyBatch,
+    InvalidInput,
+    InvalidOption,
+    InvalidReceipt,
+    ScheduleExists,
+    TooMany,
+    UnknownSchedule,
+)
 from trine.model.ids import check_name, parse_schedule_id
 from trine.model.message import Headers, Instant, Outgoing, Published, as_bytes, draft, due_ms
 from trine.model.options import GroupConfig
@@ -51,13 +59,21 @@ def outgoing_many(items: Sequence[Any], defaults: Outgoing | None) -> Iterable[O
     for item in items:
         if isinstance(item, Outgoing):
             own = msgspec.structs.asdict(item)
-            yield Outgoing(**{**shared, **{name: value for name, value in own.items() if value is not None}, "value": item.value})
+            yield Outgoing(
+                **{
+                    **shared,
+                    **{name: value for name, value in own.items() if value is not None},
+                    "value": item.value,
+                }
+            )
         elif isinstance(item, Mapping):
             try:
                 yield Outgoing(**{"value": None, **shared, **item})
             except TypeError as error:
                 known = ", ".join(Outgoing.__struct_fields__)
-                raise InvalidInput(f"a message given as a mapping has these fields: {known} ({error})") from error
+                raise InvalidInput(
+                    f"a message given as a mapping has these fields: {known} ({error})"
+                ) from error
         else:
             yield Outgoing(**{**shared, "value": item})
 
@@ -77,7 +93,9 @@ def commit_transaction(
         topic = engine.topic(name)
         drafts = [draft(message, topic.config, now) for message in given]
         places, duplicates = topic.add(entry, drafts, now)
-        published[name] = Published(name, engine.durability(Level.SYNCED), places=places, duplicates=duplicates)
+        published[name] = Published(
+            name, engine.durability(Level.SYNCED), places=places, duplicates=duplicates
+        )
     for group, runs in acks:
         group.ack(runs, now, entry)
     lsn = engine.commit(entry, Level.SYNCED)
@@ -133,7 +151,11 @@ def read_log(
                     break
                 found.append(StoredMessage(record, one, one.lane_of(record.offset)))
                 taken += 1
-            start += min(end - start, most - taken + len(records), 1000) if not records else records[-1].offset + 1 - start
+            start += (
+                min(end - start, most - taken + len(records), 1000)
+                if not records
+                else records[-1].offset + 1 - start
+            )
     if len(chosen) > 1:
         found.sort(key=lambda message: (message.timestamp_ms, message.partition, message.offset))
     return found[:most]
@@ -172,7 +194,9 @@ def replay_runs(
 ) -> list[tuple[int, int, int]]:
     """Settled messages to be delivered again, as (partition, first, count)."""
     if not failed and key is None and from_time is None and to_time is None:
-        raise InvalidOption("say what to replay: failed=True, key=, from_time= or to_time=; seek moves the whole group")
+        raise InvalidOption(
+            "say what to replay: failed=True, key=, from_time= or to_time=; seek moves the whole group"
+        )
     wanted = as_bytes(key, "key")
     start_ms = None if from_time is None else instant_ms(from_time)
     end_ms = None if to_time is None else instant_ms(to_time)
@@ -192,7 +216,9 @@ def replay_runs(
         else:
             offsets = [record.offset for record in one.scan(start, end) if record.key == wanted]
         ledger = part.ledger
-        runs += [(one.number, first, count) for first, count in runs_of(o for o in offsets if ledger.is_settled(o))]
+        runs += [
+            (one.number, first, count) for first, count in runs_of(o for o in offsets if ledger.is_settled(o))
+        ]
     return runs
 
 
@@ -362,7 +388,10 @@ def purge_dead_letters(topic: TopicState, reason: str | None) -> tuple[int, int]
             if not part.ledger.is_settled(record.offset)
             and matches(DeadLetter(record, part.partition, 0), reason, None, None)
         ]
-        rows = [Row(Kind.ACKED, 0, 0, 0, part.ledger.name("purged"), now, f, n, 0, -1) for f, n in runs_of(letters)]
+        rows = [
+            Row(Kind.ACKED, 0, 0, 0, part.ledger.name("purged"), now, f, n, 0, -1)
+            for f, n in runs_of(letters)
+        ]
         if rows:
             entry.rows(part, rows)
         count += len(letters)

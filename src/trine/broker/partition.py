@@ -52,7 +52,11 @@ class Partition:
             self.has_ttl = True
         if header.producer_id >= 0:
             self.producers.apply(
-                header.producer_id, header.producer_epoch, header.base_sequence, header.count, header.base_offset
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.count,
+                header.base_offset,
             )
 
     def replay(self, payload: memoryview) -> None:

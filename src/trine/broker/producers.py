@@ -36,20 +36,28 @@ class Producers:
         known = self._known.get(producer)
         if known is None:
             if sequence != 0:
-                raise OutOfOrder(f"this producer's first sequence here is 0, not {sequence}; an earlier batch is missing")
+                raise OutOfOrder(
+                    f"this producer's first sequence here is 0, not {sequence}; an earlier batch is missing"
+                )
             return None
         if epoch < known.epoch:
-            raise ProducerFenced(f"a newer producer of this name has epoch {known.epoch}; this one, {epoch}, is out of use")
+            raise ProducerFenced(
+                f"a newer producer of this name has epoch {known.epoch}; this one, {epoch}, is out of use"
+            )
         if sequence == known.next:
             return None
         if sequence > known.next:
-            raise OutOfOrder(f"sequence {sequence} was given where {known.next} follows; a batch before it is missing")
+            raise OutOfOrder(
+                f"sequence {sequence} was given where {known.next} follows; a batch before it is missing"
+            )
         for first, kept, offset in known.batches:
             if first == sequence and kept == count:
                 return offset
         if sequence + count <= known.next:
             return -1
-        raise OutOfOrder(f"sequences {sequence} to {sequence + count - 1} overlap what is stored, up to {known.next - 1}")
+        raise OutOfOrder(
+            f"sequences {sequence} to {sequence + count - 1} overlap what is stored, up to {known.next - 1}"
+        )
 
     def apply(self, producer: int, epoch: int, sequence: int, count: int, offset: int) -> None:
         known = self._known.get(producer)

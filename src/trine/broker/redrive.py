@@ -16,8 +16,8 @@ from trine.broker.entry import Entry
 from trine.broker.metadata import JobMeta, JobSet
 from trine.broker.operations import letters_group, matches, outgoing_many
 from trine.broker.stored import DeadLetter
-from trine.model.duration import instant_ms
 from trine.model.durability import Level
+from trine.model.duration import instant_ms
 from trine.model.errors import Conflict, InvalidOption, TooMany, UnknownJob, UnknownTopic
 from trine.model.ids import DLQ_SUFFIX, parse_message_id
 from trine.model.message import H_REDRIVEN, RESERVED, Draft, Instant, Outgoing, as_bytes, draft
@@ -84,7 +84,9 @@ def find_job(engine: Engine, job_id: str, has_edit: bool) -> RedriveJob:
     if job is None:
         raise UnknownJob(f"there is no redrive {job_id!r}; redrives() lists them")
     if job.edited and not has_edit and job.state == "running":
-        raise InvalidOption(f"redrive {job_id!r} was begun with edit=; give the same function to go on with it")
+        raise InvalidOption(
+            f"redrive {job_id!r} was begun with edit=; give the same function to go on with it"
+        )
     return RedriveJob(engine, job_id)
 
 
@@ -253,5 +255,3 @@ class RedriveJob:
             why = part.ledger.name(target.name)
             row = Row(Kind.REDRIVEN, 0, 0, 0, why, now, letter.offset, 1, link, -1)
             entry.rows(part, (row,))
-
-

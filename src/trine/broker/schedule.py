@@ -109,7 +109,9 @@ class Schedule:
         """Where a waiting message is, or an error that says what became of it."""
         bucket = self.buckets.get(schedule_id.hour)
         if bucket is None:
-            raise UnknownSchedule(f"there is no scheduled message {schedule_id}; it may have been delivered long ago")
+            raise UnknownSchedule(
+                f"there is no scheduled message {schedule_id}; it may have been delivered long ago"
+            )
         self.load(bucket)
         row = schedule_id.row
         if row < len(bucket.places) and bucket.size_of[row] and row not in bucket.over:
@@ -147,7 +149,11 @@ class Schedule:
         if how is not None and how[0] is Over.MOVED:
             self.load(self.buckets[how[2]])
             ref = self._moved.get(schedule_id)
-            return None if ref is None else self.fate(ScheduleId(schedule_id.topic, ref >> ROW_BITS, ref & 0xFFFFFFFF))
+            return (
+                None
+                if ref is None
+                else self.fate(ScheduleId(schedule_id.topic, ref >> ROW_BITS, ref & 0xFFFFFFFF))
+            )
         return how
 
     def record(self, bucket: Bucket, row: int) -> StoredRecord:
@@ -325,5 +331,3 @@ def unpack_over(payload: memoryview) -> tuple[Over, int, np.ndarray, np.ndarray]
     rows = np.frombuffer(payload, dtype="<u4", count=count, offset=_BLOCK.size)
     targets = np.frombuffer(payload, dtype="<i8", count=count, offset=_BLOCK.size + 4 * count)
     return Over(kind), at, rows, targets
-
-

@@ -354,7 +354,7 @@ class Topic:
 
         The options hold for every item that has none of its own. All of it becomes durable together.
         """
-        given = items if isinstance(items, list) else list(items)
+        given: list[Any] = items if isinstance(items, list) else list(items)
         if not given:
             raise EmptyBatch("there is nothing to publish: give at least one message")
         topic = self._state()
@@ -380,10 +380,11 @@ class Topic:
     ) -> Published:
         waits = self._broker._waits
         deadline = None
-        while True:
+        published: Published | None = None
+        lsn = 0
+        while published is None:
             try:
                 published, lsn = publish()
-                break
             except TopicFull:
                 now = self._engine.clock.now_ms()
                 if wait is None:
@@ -419,8 +420,9 @@ class Topic:
                 now = self._engine.clock.now_ms()
             if found or now >= deadline:
                 return found
-            self._broker._waits.written(seen, deadline - now)
-            self._broker._housekeeper.step_if_simulated()
+            housekeeper = self._broker._housekeeper
+            self._broker._waits.written(seen, housekeeper.pause_ms(now, deadline))
+            housekeeper.step_if_simulated()
 
     def last(self, count: int = 10, *, partition: int | None = None) -> list[StoredMessage]:
         """The newest messages, oldest of them first."""
@@ -740,9 +742,9 @@ class Consumer:
                     return Messages()
                 event = group.next_event()
                 seen = group.version
-            until = deadline if event is None or event >= deadline else event
-            self._waits.arrival(group, seen, until - now if until > now else 1)
-            self._group._topic._broker._housekeeper.step_if_simulated()
+            housekeeper = self._group._topic._broker._housekeeper
+            self._waits.arrival(group, seen, housekeeper.pause_ms(now, deadline, event))
+            housekeeper.step_if_simulated()
         messages: list[Message] = []
         shares = []
         for part, lease, records in leased:
@@ -935,7 +937,7 @@ class Message(StoredMessage):
 class Messages(tuple[Message, ...]):
     """What one receive gave; pass it to `consumer.ack` as it is to settle all of it in one go."""
 
-    shares: list[Share] = []
+    shares: Sequence[Share] = ()
 
 
 class Reader:
@@ -981,8 +983,9 @@ class Reader:
                 now = self._engine.clock.now_ms()
             if found or now >= deadline:
                 return found
-            self._waits.written(seen, deadline - now)
-            self._topic._broker._housekeeper.step_if_simulated()
+            housekeeper = self._topic._broker._housekeeper
+            self._waits.written(seen, housekeeper.pause_ms(now, deadline))
+            housekeeper.step_if_simulated()
 
     def seek(
         self, *, offset: int | None = None, time: Instant | None = None, partition: int | None = None

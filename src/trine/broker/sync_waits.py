@@ -16,7 +16,7 @@ class Waits:
 
     def durable(self, lsn: int) -> None:
         """Until all below `lsn` is on disk; the callers of one moment share one sync."""
-        self._engine.store.sync(lsn)
+        self._engine.sync(lsn)
 
     def arrival(self, group: GroupState, seen: int, timeout_ms: int) -> None:
         """Until something may have come for the group since it was at version `seen`."""
@@ -47,4 +47,3 @@ class Waits:
                     engine.clock.wait(engine.readers, timeout_ms)
                 finally:
                     engine.readers_waiting -= 1
-

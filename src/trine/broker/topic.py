@@ -149,7 +149,9 @@ class TopicState:
             published = Published(self.name, durability, places=places, duplicates=frozenset(range(count)))
             return published, engine.store.end_lsn
         if len({one.lane for one in drafts}) > 1 or any(one.due_ms for one in drafts):
-            raise MessageTooLarge("a numbered batch is of one lane and without delays; publish the others on their own")
+            raise MessageTooLarge(
+                "a numbered batch is of one lane and without delays; publish the others on their own"
+            )
         self.admit(count)
         entry = Entry()
         data = batch.encode(
@@ -310,9 +312,9 @@ class TopicState:
         targets: dict[tuple[int, int, int], list[tuple[int, batch.Record]]] = {}
         for _, ref in taken:
             bucket = schedule.buckets[ref >> 32]
-            data = bucket.log.read_at(bucket.places[ref & 0xFFFFFFFF], bucket.size_of[ref & 0xFFFFFFFF])
-            header = batch.read_header(data)
-            record = batch.decode(data)[0]
+            stored = bucket.log.read_at(bucket.places[ref & 0xFFFFFFFF], bucket.size_of[ref & 0xFFFFFFFF])
+            header = batch.read_header(stored)
+            record = batch.decode(stored)[0]
             headers = record.headers
             number = self._chosen_partition(headers)
             if number is None:
@@ -347,7 +349,9 @@ class TopicState:
                 return int(I64.unpack(value)[0]) % len(self.partitions)
         return None
 
-    def end_waits(self, entry: Entry, hour: int, kind: Over, rows: list[int], targets: list[int], now: int) -> None:
+    def end_waits(
+        self, entry: Entry, hour: int, kind: Over, rows: list[int], targets: list[int], now: int
+    ) -> None:
         log_id, row = self.open_bucket(entry, hour)
         block = batch.encode_block(
             pack_over(kind, now, rows, targets), base_offset=row, count=1, base_time_ms=now, max_time_ms=now
@@ -419,8 +423,12 @@ def _chunks(drafts: Sequence[Draft], indexes: list[int]) -> list[list[int]]:
     size = 0
     for index in indexes:
         one = drafts[index]
-        bytes_ = len(one.value or b"") + len(one.key or b"") + sum(len(n) + len(v) for n, v in one.headers) + 64
-        if chunks[-1] and (size + bytes_ > limits.BATCH_BYTES_MAX or len(chunks[-1]) >= limits.BATCH_MESSAGES_MAX):
+        bytes_ = (
+            len(one.value or b"") + len(one.key or b"") + sum(len(n) + len(v or b"") for n, v in one.headers) + 64
+        )
+        if chunks[-1] and (
+            size + bytes_ > limits.BATCH_BYTES_MAX or len(chunks[-1]) >= limits.BATCH_MESSAGES_MAX
+        ):
             chunks.append([])
             size = 0
         chunks[-1].append(index)

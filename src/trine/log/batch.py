@@ -327,6 +327,8 @@ def rewrite(
     )
     if not kept:
         struct.pack_into(">qq", fresh, 27, header.base_time_ms, header.max_time_ms)
+    elif header.max_time_ms != max(record.timestamp for record in records):
+        _MAX_TIME.pack_into(fresh, MAX_TIME_AT, header.max_time_ms)  # it was set apart: see set_max_time
     _sign(fresh)
     return fresh
 

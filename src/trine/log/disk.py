@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
-from trine.model.errors import DiskFull, Locked
+from trine.model.errors import DiskFull, InvalidOption, Locked
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """What may be written: bytes with items of one byte."""
@@ -219,9 +219,16 @@ class RealFile:
 class RealDisk:
     """A directory of the file system."""
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
+    def __init__(self, root: str | os.PathLike[str], *, create: bool = True) -> None:
         self._root = Path(root).absolute()
-        self._root.mkdir(parents=True, exist_ok=True)
+        try:
+            if create:
+                self._root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidOption(
+                f"{self._root} cannot be a data directory ({error.strerror}): name a folder, or one that can "
+                "be made"
+            ) from error
         self._lock_fd = -1
 
     def open(self, path: str, create: bool = False) -> File:

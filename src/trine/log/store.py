@@ -31,12 +31,14 @@ from trine.log.journal import Journal, JournalSettings, JournalStatistics
 from trine.log.journal_format import Parts
 from trine.log.log import Log, Unsynced
 from trine.model.durability import Level
-from trine.model.errors import Corrupt, DiskFull, NewerFormat
+from trine.model.errors import Corrupt, DiskFull, InvalidOption, NewerFormat
 from trine.model.limits import MIB, TAIL_BYTES_MAX
 
 FORMAT: Final = 1
 FORMAT_PATH: Final = "format"
 FORMAT_WORDS: Final = "trine data directory, format "
+BEFORE_FORMAT: Final = frozenset({"lock", f"{FORMAT_PATH}.tmp", "checkpoint.a", "checkpoint.b", "lost+found"})
+"""What may stand in a folder without a format file: a store that was being made, one that lost it, a new disk."""
 LOGS: Final = "logs"
 REPLAY_BYTES_PER_SECOND: Final = 1e9
 REPLAY_SECONDS_PER_ENTRY: Final = 4e-6
@@ -106,9 +108,10 @@ class Store:
     @classmethod
     def open(cls, disk: Disk, *, settings: StoreSettings | None = None) -> Store:
         """Claim the directory, and bring its logs to the last checkpoint."""
+        _check_ours(disk)
         disk.lock()
         try:
-            _check_format(disk)
+            check_format(disk)
             store = cls(disk, settings or StoreSettings())
         except BaseException:
             disk.unlock()
@@ -206,6 +209,11 @@ class Store:
     def end_lsn(self) -> int:
         """Past everything committed so far."""
         return self._end
+
+    @property
+    def written_lsn(self) -> int:
+        """Everything below is in the system's hands."""
+        return self._journal.written_lsn
 
     @property
     def synced_lsn(self) -> int:
@@ -356,7 +364,21 @@ class Store:
         )
 
 
-def _check_format(disk: Disk) -> None:
+def _check_ours(disk: Disk) -> None:
+    """Refuse, before anything is written, a folder that has other things in it than a store's."""
+    names = disk.listdir("")
+    if FORMAT_PATH in names or "journal" in names:
+        return
+    foreign = [name for name in names if name not in BEFORE_FORMAT]
+    if foreign:
+        some = ", ".join(foreign[:3]) + (", ..." if len(foreign) > 3 else "")
+        raise InvalidOption(
+            f"{disk.describe('')} is not a Trine data directory and not empty (it has {some}): choose an "
+            "empty folder, or one that does not exist yet"
+        )
+
+
+def check_format(disk: Disk) -> None:
     """Know the directory's version before anything else in it is read."""
     where = disk.describe(FORMAT_PATH)
     if not disk.exists(FORMAT_PATH):

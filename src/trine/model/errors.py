@@ -6,13 +6,13 @@
     │   ├── MessageTooLarge, DelayTooLong, NegativeDelay, UnknownLane, EmptyBatch
     │   └── InvalidReceipt    malformed or forged
     ├── NotFound
-    │   └── UnknownTopic, UnknownGroup, UnknownPartition, UnknownMessage, UnknownSchedule, UnknownJob,
-    │       UnknownMember
+    │   └── UnknownTopic, UnknownGroup, UnknownPartition, UnknownMessage, UnknownSchedule, UnknownJob
     ├── Conflict              the state says no
-    │   ├── TopicExists, GroupExists, ScheduleExists, StaleReceipt, LeaseExpired, GroupPaused, OutOfOrder, ProducerFenced
+    │   ├── TopicExists, GroupExists, ScheduleExists, StaleReceipt, LeaseExpired
+    │   ├── OutOfOrder, ProducerFenced
     │   └── Closed            the broker, consumer or transaction was closed
     ├── Refused               a limit was reached; the same call may succeed later
-    │   └── TopicFull, TooManyInFlight, DedupWindowFull, DiskFull, TooMany
+    │   └── TopicFull, DedupWindowFull, DiskFull, TooMany
     └── StoreError            the data directory
         └── Locked, NewerFormat, Corrupt, StoreFailed
 
@@ -111,10 +111,6 @@ class UnknownJob(NotFound):
     code = "unknown_job"
 
 
-class UnknownMember(NotFound):
-    code = "unknown_member"
-
-
 class Conflict(TrineError):
     code = "conflict"
 
@@ -139,10 +135,6 @@ class LeaseExpired(Conflict):
     code = "lease_expired"
 
 
-class GroupPaused(Conflict):
-    code = "group_paused"
-
-
 class OutOfOrder(Conflict):
     """An idempotent producer's sequence has a gap."""
 
@@ -163,10 +155,6 @@ class Refused(TrineError):
 
 class TopicFull(Refused):
     code = "topic_full"
-
-
-class TooManyInFlight(Refused):
-    code = "too_many_in_flight"
 
 
 class DedupWindowFull(Refused):

@@ -80,7 +80,7 @@ class Draft:
         self,
         key: bytes | None,
         value: bytes | None,
-        headers: list[tuple[str, bytes]],
+        headers: list[tuple[str, bytes | None]],
         lane: int,
         due_ms: int,
         expires: bool,
@@ -121,7 +121,9 @@ def draft(message: Outgoing, config: TopicConfig, now: int, producer: str | None
         headers.append((H_PRODUCER, producer.encode()))
     partition = message.partition
     if partition is not None and not 0 <= partition < config.partitions:
-        raise UnknownPartition(f"there is no partition {partition}; this topic has 0 to {config.partitions - 1}")
+        raise UnknownPartition(
+            f"there is no partition {partition}; this topic has 0 to {config.partitions - 1}"
+        )
     lane = config.lane_number(message.priority)
     return Draft(key, value, headers, lane, due, ttl is not None, message.dedup_id, partition)
 
@@ -133,7 +135,9 @@ def as_bytes(given: object, what: str) -> bytes | None:
         return given.encode()
     if isinstance(given, bytearray | memoryview):
         return bytes(given)
-    raise InvalidInput(f"a {what} is bytes or str, not {type(given).__name__}; encode it first, e.g. with json.dumps")
+    raise InvalidInput(
+        f"a {what} is bytes or str, not {type(given).__name__}; encode it first, e.g. with json.dumps"
+    )
 
 
 def due_ms(delay: Any, deliver_at: Any, config: TopicConfig, now: int) -> int:
@@ -154,14 +158,14 @@ def due_ms(delay: Any, deliver_at: Any, config: TopicConfig, now: int) -> int:
     return due if due > now else 0
 
 
-def _headers(given: object) -> list[tuple[str, bytes]]:
+def _headers(given: object) -> list[tuple[str, bytes | None]]:
     if not given:
         return []
     if not isinstance(given, Mapping):
         raise InvalidInput(f"headers are a mapping of names to bytes or str, not {type(given).__name__}")
     if len(given) > limits.HEADERS_MAX:
         raise MessageTooLarge(f"a message has {len(given)} headers; {limits.HEADERS_MAX} are allowed")
-    headers = []
+    headers: list[tuple[str, bytes | None]] = []
     total = 0
     for name, value in given.items():
         if not isinstance(name, str) or not name:

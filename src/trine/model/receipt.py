@@ -67,9 +67,13 @@ def read_receipt(text: str, secret: bytes) -> Receipt:
         topic = body[_FIXED.size + 1 : topic_end].decode()
         group = body[topic_end + 1 : topic_end + 1 + body[topic_end]].decode()
     except (binascii.Error, struct.error, IndexError, UnicodeDecodeError, ValueError, TypeError) as error:
-        raise InvalidReceipt("this is not a receipt; use the one given with the message, unchanged") from error
+        raise InvalidReceipt(
+            "this is not a receipt; use the one given with the message, unchanged"
+        ) from error
     if version != _VERSION or not hmac.compare_digest(mac, _mac(body, secret)):
-        raise InvalidReceipt("this receipt was not made by this broker, or was changed; use the one given with it")
+        raise InvalidReceipt(
+            "this receipt was not made by this broker, or was changed; use the one given with it"
+        )
     return Receipt(topic, group, partition, offset, attempt, lease)
 
 

@@ -102,7 +102,13 @@ class Lanes:
         totals = []
         for firsts, ends in zip(self._firsts, self._ends, strict=True):
             run = max(bisect_right(firsts, from_offset) - 1, 0)
-            totals.append(sum(ends[i] - max(firsts[i], from_offset) for i in range(run, len(firsts)) if ends[i] > from_offset))
+            totals.append(
+                sum(
+                    ends[i] - max(firsts[i], from_offset)
+                    for i in range(run, len(firsts))
+                    if ends[i] > from_offset
+                )
+            )
         return totals
 
     def trim(self, start_offset: int) -> None:

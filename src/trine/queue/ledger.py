@@ -25,7 +25,17 @@ import msgspec
 from pyroaring import BitMap64
 
 from trine.model.errors import LeaseExpired, StaleReceipt
-from trine.queue.rows import NAMES_MAX, PLAIN_CHANGE, ROW, SETTLES, Kind, Row, pack_block, pack_change, unpack_change
+from trine.queue.rows import (
+    NAMES_MAX,
+    PLAIN_CHANGE,
+    ROW,
+    SETTLES,
+    Kind,
+    Row,
+    pack_block,
+    pack_change,
+    unpack_change,
+)
 
 BLOCK_BYTES = 64 * 1024
 """Rows are handed to the ledger's log in blocks of about this size; a trace reads a few of them."""
@@ -34,7 +44,18 @@ BLOCK_BYTES = 64 * 1024
 class Lease:
     """The right of one member to a run of messages until a deadline."""
 
-    __slots__ = ("attempt", "count", "deadline", "done", "extended", "first", "lane", "left", "member", "number")
+    __slots__ = (
+        "attempt",
+        "count",
+        "deadline",
+        "done",
+        "extended",
+        "first",
+        "lane",
+        "left",
+        "member",
+        "number",
+    )
 
     def __init__(
         self, number: int, member: str, first: int, count: int, attempt: int, deadline: int, lane: int
@@ -193,7 +214,9 @@ class Ledger:
         for lease in self.leases.values():
             if lease.holds(offset):
                 return f"offset {offset} is leased to {lease.member!r} now; this receipt is of an earlier delivery"
-        return f"offset {offset} is settled already, or the group was moved; this receipt is of no use any more"
+        return (
+            f"offset {offset} is settled already, or the group was moved; this receipt is of no use any more"
+        )
 
     def next_deadline(self) -> int | None:
         heap = self._deadlines
@@ -207,7 +230,7 @@ class Ledger:
 
     def overdue(self, now: int) -> list[tuple[Lease, list[tuple[int, int]]]]:
         """Leases whose deadline has passed, each with the runs that are to be returned."""
-        found = []
+        found: dict[int, tuple[Lease, list[tuple[int, int]]]] = {}
         while (deadline := self.next_deadline()) is not None and deadline <= now:
             _, number = heapq.heappop(self._deadlines)
             lease = self.leases[number]
@@ -220,10 +243,10 @@ class Ledger:
                     for offset in range(first, first + count)
                     if extended.get(offset, lease.deadline) <= now
                 )
-            found.append((lease, runs))
-        for lease, _ in found:
+            found[number] = (lease, runs)
+        for lease, _ in found.values():
             self._watch_deadline(lease)
-        return found
+        return list(found.values())
 
     def leases_of(self, member: str) -> list[Lease]:
         return [lease for lease in self.leases.values() if lease.member == member]
@@ -285,7 +308,9 @@ class Ledger:
             count = len(self._rows) // ROW.size
             self.closed_blocks.append(
                 ClosedBlock(
-                    pack_block(self._rows, self._names_list, self._block_span[0], max(self._block_span[1] - 1, 0)),
+                    pack_block(
+                        self._rows, self._names_list, self._block_span[0], max(self._block_span[1] - 1, 0)
+                    ),
                     self.next_row - count,
                     count,
                     *self._block_times,

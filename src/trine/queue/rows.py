@@ -101,7 +101,7 @@ class Row(NamedTuple):
     reason: int
     at: int
     first: int
-    count: int
+    count: int  # type: ignore[assignment]
     until: int
     lease: int
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from pyroaring import BitMap64
 
-from trine.model.limits import DEFERRED_MAX
+from trine.model.limits import DEFERRED_MAX, RECEIVE_MAX
 from trine.model.options import Order
 from trine.queue.lanes import Cursor, Lanes
 from trine.queue.ledger import Ledger, Retry, next_set, run_end
@@ -31,7 +31,7 @@ REPLAY_SHARE = 0.2
 
 class Pick(NamedTuple):
     first: int
-    count: int
+    count: int  # type: ignore[assignment]
     attempt: int
 
 
@@ -49,6 +49,7 @@ class Selection:
         "_ready",
         "_replay",
         "_replay_credit",
+        "_shared",
         "_taken",
         "_taken_end",
     )
@@ -81,6 +82,8 @@ class Selection:
         self._keys: dict[bytes, deque[int] | None] = {}
         """Keys with a message leased or retrying, each with the later ones set aside."""
         self._key_of: dict[int, bytes] = {}
+        self._shared: dict[bytes, int] = {}
+        """Keys that several messages hold, because the group had no order when they were delivered: how many more."""
         self._deferred = 0
         if self._order == "key":
             for offset in [*leased, *retrying]:
@@ -103,6 +106,11 @@ class Selection:
         for offset in range(first, first + count):
             key = self._key_of.pop(offset, None)
             if key is None:
+                continue
+            if key in self._shared:
+                self._shared[key] -= 1
+                if not self._shared[key]:
+                    del self._shared[key]
                 continue
             waiting = self._keys[key]
             if waiting:
@@ -137,28 +145,34 @@ class Selection:
             heapq.heappop(self._due)
         return None
 
-    def pick(self, lane: int, most: int, now: int) -> list[Pick]:
-        """At most `most` messages of a lane to deliver now. They count as taken; `rewind` gives them back."""
+    def pick(self, lane: int, most: int, now: int, new_most: int = RECEIVE_MAX) -> list[Pick]:
+        """At most `most` messages of a lane to deliver now, `new_most` of them for the first time.
+
+        They count as taken; `rewind` gives them back.
+        """
         while lane >= len(self._cursors):
             self._cursors.append(Cursor())
             self._ready.append([])
         if self._order == "partition":
-            return self._pick_in_order(lane, most, now)
+            return self._pick_in_order(lane, most, now, new_most)
         if self._due:
             self._promote(now)
         picks: list[Pick] = []
         replay = 0
         if self._replay:
-            self._replay_credit = min(self._replay_credit + most * REPLAY_SHARE, most)
-            replay = int(self._replay_credit)
+            replay = min(int(self._replay_credit + most * REPLAY_SHARE), most)
         left = most - replay
         if self._ready[lane]:
             left -= self._pick_ready(lane, left, picks)
         if left > 0:
-            left -= self._pick_fresh(lane, left, picks)
-        if self._replay:
-            taken = self._pick_replay(lane, left + replay, picks)
-            self._replay_credit = max(self._replay_credit - taken, 0.0)
+            fresh = self._pick_fresh(lane, min(left, new_most), picks)
+            left -= fresh
+            new_most -= fresh
+        if self._replay and new_most > 0:
+            live = most - replay - left
+            taken = self._pick_replay(lane, min(left + replay, new_most), picks)
+            earned = live * REPLAY_SHARE / (1 - REPLAY_SHARE)
+            self._replay_credit = max(self._replay_credit + earned - taken, 0.0)
         return picks
 
     def _promote(self, now: int) -> None:
@@ -232,7 +246,7 @@ class Selection:
                 taken += 1
         return taken
 
-    def _pick_in_order(self, lane: int, most: int, now: int) -> list[Pick]:
+    def _pick_in_order(self, lane: int, most: int, now: int, new_most: int) -> list[Pick]:
         picks: list[Pick] = []
         ready, retries = self._ready[lane], self._ledger.retries
         taken = 0
@@ -243,10 +257,11 @@ class Selection:
             if not picks or head != picks[-1].first + picks[-1].count - 1:
                 _join(picks, head, retries[head].attempt + 1)
                 taken += 1
-        if taken < most and self._replay:
-            taken += self._pick_replay(lane, most - taken, picks)
-        if taken < most:
-            self._pick_fresh(lane, most - taken, picks)
+        new_most = min(new_most, most - taken)
+        if new_most > 0 and self._replay:
+            new_most -= self._pick_replay(lane, new_most, picks)
+        if new_most > 0:
+            self._pick_fresh(lane, new_most, picks)
         return picks
 
     def _head(self, ready: list[int]) -> int | None:
@@ -275,6 +290,8 @@ class Selection:
     def _hold_key(self, offset: int) -> None:
         keys = self._keys_of(offset, 1)
         if keys and keys[0] is not None:
+            if keys[0] in self._keys:
+                self._shared[keys[0]] = self._shared.get(keys[0], 0) + 1
             self._keys.setdefault(keys[0], None)
             self._key_of[offset] = keys[0]
 

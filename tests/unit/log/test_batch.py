@@ -147,6 +147,19 @@ def test_rewriting_gives_the_same_bytes_when_all_is_kept():
     assert batch.rewrite(data, lambda record: True) is data
 
 
+def test_rewriting_keeps_a_greatest_time_that_was_set_apart():
+    rows = [(5, b"a", b"1", []), (9, b"b", b"2", [])]
+    data = batch.encode(rows)
+    fresh = batch.rewrite(bytes(data), lambda record: record.offset == 0)
+    assert fresh is not None
+    assert batch.read_header(fresh).max_time_ms == 5
+    batch.set_max_time(data, 70)
+    fresh = batch.rewrite(bytes(data), lambda record: record.offset == 0)
+    assert fresh is not None
+    assert batch.check(fresh)
+    assert batch.read_header(fresh).max_time_ms == 70
+
+
 def test_an_empty_batch_is_refused():
     with pytest.raises(EmptyBatch):
         batch.encode_values([], 5)

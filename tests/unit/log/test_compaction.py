@@ -86,7 +86,8 @@ def test_compaction_keeps_the_last_of_every_key(batches, now, tombstone_ms, flus
     verify(again)
     assert records(again) == expected
     assert again.size_bytes == log.size_bytes
-    assert compaction.compact(again, now_ms=now, tombstone_ms=tombstone_ms) == 0
+    if flushed:  # otherwise the flush has sealed more
+        assert compaction.compact(again, now_ms=now, tombstone_ms=tombstone_ms) == 0
 
 
 def test_until_the_checkpoint_the_old_files_are_there():
@@ -114,11 +115,14 @@ def test_after_a_power_cut_the_checkpoint_with_the_new_files_is_whole():
 
 
 def test_small_neighbours_become_one():
-    log = filled(60)
+    log = Log(MemoryDisk(), FOLDER, **SMALL)
+    for number in range(60):
+        add(log, [(b"k%d" % (number % 4), b"v" * 20)])
+    log.flush()
     many = len(log.sealed())
     compaction.compact(log, now_ms=5000, tombstone_ms=KEEP)
     compaction.compact(log, now_ms=5000, tombstone_ms=KEEP)
-    assert len(log.sealed()) < many
+    assert len(log.sealed()) < many // 2
     assert all(segment.length <= SMALL["segment_bytes"] for segment in log.sealed())
     verify(log)
 
@@ -132,9 +136,8 @@ def test_what_is_clean_is_not_written_again():
     assert compaction.compact(log, now_ms=5000, tombstone_ms=KEEP) == 0
     assert log.saved() == saved
     assert log.obsolete() == []
-    assert {name for name in log.disk.listdir(FOLDER) if name.endswith(".log")} == {
-        s.name for s in saved.segments
-    }
+    names = {name for name in log.disk.listdir(FOLDER) if name.endswith(".log")}
+    assert names == {segment.name for segment in saved.segments}
 
 
 def test_blocks_are_untouched():

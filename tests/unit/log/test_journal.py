@@ -353,7 +353,7 @@ STEP = st.one_of(
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(STEP, max_size=60), st.randoms(use_true_random=False))
+@given(st.lists(STEP, min_size=25, max_size=70), st.randoms(use_true_random=False))
 def test_what_was_synced_is_always_there_and_the_rest_is_a_prefix(steps, rng):
     disk = SimulatedDisk()
     journal, _ = opened(disk)

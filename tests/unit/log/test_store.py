@@ -372,7 +372,7 @@ def replayed(entries):
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(STEP, max_size=80), st.randoms(use_true_random=False))
+@given(st.lists(STEP, min_size=25, max_size=90), st.randoms(use_true_random=False))
 def test_a_crash_leaves_a_prefix_with_all_that_was_synced(steps, rng):
     disk = SimulatedDisk()
     app = Application(disk)

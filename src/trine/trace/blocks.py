@@ -1,0 +1,75 @@
+"""Which blocks of a ledger speak of which offsets, so that a look-up reads a few blocks and not the ledger.
+
+A ledger's log can have hundreds of megabytes. What is kept here of a block is where it is, the least and greatest
+offset in it, and whether it moves the group: 25 bytes. It is made when first asked for, from the time in question on,
+and grows at both ends; blocks are never changed.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+
+import numpy as np
+
+from trine.log import batch
+from trine.log.log import Log
+from trine.queue.rows import Kind, block_span, unpack_block
+
+CLOCK_SLACK_MS = 3_600_000
+"""A clock that was set back while the broker was down can put a row before its message's time: by less than this."""
+
+
+class Blocks:
+    """Of one ledger's log, which is handed in each time: it is not this one's to keep alive."""
+
+    __slots__ = ("_end", "_from", "_greatest", "_least", "_places", "_seeks")
+
+    def __init__(self) -> None:
+        self._places = array("q")
+        self._least = array("q")
+        self._greatest = array("q")
+        self._seeks = array("b")
+        self._from = self._end = -1
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def about(self, log: Log, first: int, end: int, since_ms: int | None) -> Iterator[memoryview]:
+        """The blocks that say something of the offsets, or move the group; rows before `since_ms` may be left out."""
+        self._cover(log, log.start_offset if since_ms is None else log.offset_at(since_ms - CLOCK_SLACK_MS))
+        wanted = (np.array(self._least) < end) & (np.array(self._greatest) >= first)
+        wanted |= np.array(self._seeks) != 0
+        for place in np.array(self._places)[wanted].tolist():
+            if place >= log.start_offset:
+                data = log.batch_at(place)
+                assert data is not None, "a block that was there is there, or below the start"
+                yield batch.block_payload(data)
+
+    def _cover(self, log: Log, start: int) -> None:
+        if self._from < 0:
+            self._from = self._end = start
+        if start < self._from:
+            known = self._places, self._least, self._greatest, self._seeks
+            self._places, self._least, self._greatest, self._seeks = array("q"), array("q"), array("q"), array("b")
+            self._read(log, start, self._from)
+            for mine, later in zip((self._places, self._least, self._greatest, self._seeks), known, strict=True):
+                mine.extend(later)
+            self._from = start
+        if self._end < log.next_offset:
+            self._read(log, self._end, log.next_offset)
+            self._end = log.next_offset
+
+    def _read(self, log: Log, start: int, end: int) -> None:
+        while start < end and (stored := log.read(start)):
+            for data in stored:
+                header = batch.read_header(data)
+                if header.base_offset >= end:
+                    return
+                payload = batch.block_payload(data)
+                least, greatest = block_span(payload)
+                self._places.append(header.base_offset)
+                self._least.append(least)
+                self._greatest.append(greatest)
+                self._seeks.append(bool((unpack_block(payload).rows["kind"] == Kind.SEEK).any()))
+                start = header.next_offset
