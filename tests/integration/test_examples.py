@@ -1,19 +1,37 @@
-"""The examples run to their end: what `make run` shows cannot rot."""
+"""The examples run to their end, and so does every code sample of the documentation: they cannot rot."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_RESULT = re.compile(r"^(\s*)(\S.*?)  # -> (.+)$", re.MULTILINE)
+
+
+def samples(page: Path) -> str:
+    """The Python of a page as one program, each block on its own lines; `x  # -> 1` becomes an assertion."""
+    text = page.read_text(encoding="utf-8")
+    lines = [""] * text.count("\n")
+    for block in _BLOCK.finditer(text):
+        code = _RESULT.sub(lambda m: f"{m[1]}assert repr({m[2]}) == {m[3]!r}, repr({m[2]})", block[1])
+        first = text.count("\n", 0, block.start()) + 1
+        lines[first : first + code.count("\n")] = code.splitlines()
+    return "\n".join(lines)
 
 
 def test_the_tour_ends_well_and_shows_what_it_promises() -> None:
     # Wide, so that no sentence is broken over two lines; not a terminal, as in a pipe.
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(EXAMPLES / "tour.py")],
+        [sys.executable, "-W", "error", str(ROOT / "examples" / "tour.py")],
         capture_output=True,
         text=True,
         timeout=120,
@@ -34,3 +52,19 @@ def test_the_tour_ends_well_and_shows_what_it_promises() -> None:
         "bytes are sound",
     ):
         assert sentence in done.stdout
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if samples(page).strip()], ids=lambda page: page.stem
+)
+def test_samples_of_the_documentation_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "sample"}
+    try:
+        exec(compile(samples(page), str(page), "exec"), names)
+    finally:
+        close = getattr(names.get("broker"), "close", None)
+        if close is not None:
+            close()

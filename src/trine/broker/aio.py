@@ -32,6 +32,7 @@ from trine.broker.operations import (
     delete_cron,
     find_run,
     move_schedule,
+    once,
     outgoing_many,
     purge_dead_letters,
     read_log,
@@ -607,7 +608,7 @@ class AsyncGroup:
     ) -> int:
         with self._engine.lock:
             group = self._state()
-            runs = [find_run(self._engine, group, receipt) for receipt in _many(receipts)]
+            runs = once([find_run(self._engine, group, receipt) for receipt in _many(receipts)])
             lsn = settle(group, runs, self._engine.clock.now_ms())
         if group.level is Level.SYNCED and lsn is not None:
             await self._waits.durable(lsn)
@@ -832,7 +833,7 @@ class AsyncConsumer:
                     runs[-1] = (part, (number, first, count + 1))
                     continue
             runs.append((part, (number, offset, 1)))
-        return runs
+        return once(runs)
 
     # --- membership
 

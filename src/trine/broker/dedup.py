@@ -49,6 +49,9 @@ class DedupWindow:
             )
 
     def note(self, dedup_id: str, at: int, place: Place) -> None:
+        known = self._ids.get(dedup_id)
+        if known is not None and known[0] > at:  # recovery reads one partition after the other
+            return
         self._ids[dedup_id] = (at, place)
         self._order.append((at, dedup_id))
 

@@ -24,7 +24,7 @@ from trine.model.message import H_EXPIRES, I64
 from trine.model.options import GroupConfig
 from trine.queue.backoff import Backoff
 from trine.queue.breaker import Breaker
-from trine.queue.ledger import Lease, Ledger
+from trine.queue.ledger import Lease, Ledger, runs_of
 from trine.queue.members import Members
 from trine.queue.rows import Kind, Row
 from trine.queue.selection import Pick, Selection
@@ -548,6 +548,7 @@ class GroupState:
         delay_ms: int | None,
     ) -> None:
         """Deliveries in vain: each message is tried again after its backoff, or given up."""
+        again: dict[tuple[int, int], tuple[GroupPart, int]] = {}
         for part, lease, runs in failing:
             ledger = part.ledger
             if lease.attempt >= self.config.max_deliveries and not self._burns:
@@ -576,40 +577,38 @@ class GroupState:
                 ],
             )
             if self.config.order == "partition" and runs:
-                self._hold_followers(entry, part, lease, failing, now)
+                _, least = again.get((part.log_id, lease.lane), (part, runs[0][0]))
+                again[part.log_id, lease.lane] = (part, min(least, runs[0][0]))
+        for (_, lane), (part, least) in again.items():
+            self._hold_followers(entry, part, lane, least, failing, now)
 
     def _hold_followers(
         self,
         entry: Entry,
         part: GroupPart,
-        failed: Lease,
+        lane: int,
+        least: int,
         failing: list[tuple[GroupPart, Lease, list[tuple[int, int]]]],
         now: int,
     ) -> None:
-        """In order: what was delivered after a message that failed comes again after it."""
+        """In order: what was delivered after a message that is tried again comes again after it."""
         over = {
             offset
             for other, lease, runs in failing
-            if other is part and lease.lane == failed.lane
+            if other is part and lease.lane == lane
             for first, count in runs
             for offset in range(first, first + count)
         }
-        if failed.number != max(
-            lease.number for other, lease, _ in failing if other is part and lease.lane == failed.lane
-        ):
-            return
-        least = min(over)
         for lease in part.ledger.leases.values():
-            if lease.lane != failed.lane:
+            if lease.lane != lane:
                 continue
-            followers = [
+            followers = runs_of(
                 offset
                 for first, count in lease.open_runs()
                 for offset in range(first, first + count)
                 if offset > least and offset not in over
-            ]
-            for offset in followers:
-                self._give_back(entry, part, lease, [(offset, 1)], "an earlier message failed", now)
+            )
+            self._give_back(entry, part, lease, followers, "an earlier message failed", now)
 
     def _bury(
         self, entry: Entry, part: GroupPart, lease: Lease, first: int, count: int, reason: str, now: int

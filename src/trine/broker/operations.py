@@ -96,10 +96,14 @@ def commit_transaction(
         published[name] = Published(
             name, engine.durability(Level.SYNCED), places=places, duplicates=duplicates
         )
+    settled: dict[int, tuple[GroupState, list[tuple[GroupPart, Run]]]] = {}
     for group, runs in acks:
+        settled.setdefault(id(group), (group, []))[1].extend(runs)
+    for group, runs in settled.values():
+        runs[:] = once(runs)
         group.ack(runs, now, entry)
     lsn = engine.commit(entry, Level.SYNCED)
-    for group, runs in acks:
+    for group, runs in settled.values():
         group.settled(sum(run[2] for _, run in runs), now)
     return published, lsn
 
@@ -116,6 +120,20 @@ def find_run(engine: Engine, group: GroupState, text: str) -> tuple[GroupPart, R
         )
     part = group.part_of(receipt.partition)
     return part, (receipt.lease, receipt.offset, 1)
+
+
+def once(runs: list[tuple[GroupPart, Run]]) -> list[tuple[GroupPart, Run]]:
+    """Each message one time, however often the caller named it: a lease must not be ended twice."""
+    if len({(part.log_id, run[0]) for part, run in runs}) == len(runs):
+        return runs
+    seen: dict[tuple[int, int], set[int]] = {}
+    kept = []
+    for part, (number, first, count) in runs:
+        known = seen.setdefault((part.log_id, number), set())
+        fresh = [offset for offset in range(first, first + count) if offset not in known]
+        known.update(fresh)
+        kept += [(part, (number, *run)) for run in runs_of(fresh)]
+    return kept
 
 
 # --- the log

@@ -13,7 +13,7 @@ from trine.log.batch import Header, StoredRecord
 from trine.log.log import Log
 from trine.model.duration import instant_ms
 from trine.model.errors import InvalidOption
-from trine.model.message import H_DEDUP, Instant
+from trine.model.message import H_DEDUP, H_PUBLISHED, H_SCHEDULE, I64, Instant, Place
 from trine.queue.lanes import Lanes, SavedLanes
 
 if TYPE_CHECKING:
@@ -145,6 +145,13 @@ class Partition:
 
     def _note_dedup(self, data: bytes) -> None:
         for record in batch.decode(data):
-            for name, value in record.headers:
-                if name == H_DEDUP and value is not None:
-                    self.topic.dedup.note(value.decode(), record.timestamp, (self.number, record.offset))
+            headers = dict(record.headers)
+            value = headers.get(H_DEDUP)
+            if value is None:
+                continue
+            at = record.timestamp
+            place: Place = (self.number, record.offset)
+            scheduled, published = headers.get(H_SCHEDULE), headers.get(H_PUBLISHED)
+            if scheduled is not None and published is not None:  # it was answered with the id it waited under
+                at, place = int(I64.unpack(published)[0]), scheduled.decode()
+            self.topic.dedup.note(value.decode(), at, place)

@@ -223,7 +223,10 @@ class Schedule:
                 record = batch.decode(bytes(payload[position : position + header.size]))[0]
                 for name, value in record.headers:
                     if name == H_DEDUP and value is not None:
-                        place = str(ScheduleId(self._topic.name, bucket.hour, header.base_offset))
+                        first = (bucket.hour, header.base_offset)
+                        if header.producer_id >= 0:  # it was moved, and keeps its id
+                            first = (header.producer_id, header.base_sequence)
+                        place = str(ScheduleId(self._topic.name, *first))
                         self._topic.dedup.note(value.decode(), record.timestamp, place)
             position += header.size
 

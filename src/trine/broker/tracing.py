@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from trine.broker.dead_letters import dlq_name
 from trine.broker.operations import REDRIVE_GROUP
@@ -12,7 +11,6 @@ from trine.broker.searching import trace_search
 from trine.broker.stored import header_of
 from trine.broker.waits import Wait, wait_of
 from trine.log.batch import StoredRecord
-from trine.log.log import Log
 from trine.model.duration import format_ms, iso
 from trine.model.errors import NotFound, UnknownMessage, UnknownSchedule
 from trine.model.ids import MessageId, ScheduleId, parse_message_id, parse_schedule_id
@@ -32,7 +30,7 @@ from trine.model.message import (
     I64,
 )
 from trine.queue.rows import Kind
-from trine.trace.blocks import Blocks
+from trine.trace.blocks import blocks_about
 from trine.trace.life import Told, live, place_id, rows_about
 from trine.trace.timeline import Event, GroupLife, Trace, What
 
@@ -165,6 +163,8 @@ class _Tracing:
                 continue
             part = group.parts[self._id.partition]
             rows = list(rows_of(part, self._id.offset, None if record is None else record.timestamp))
+            if record is None and all(row.kind is Kind.SEEK for row in rows):
+                continue
             late = record is not None and group.meta.created_ms > record.timestamp
             events, life = live(
                 group.name,
@@ -177,8 +177,7 @@ class _Tracing:
                 began_after=late and group.config.start == "latest",
             )
             self._events += events
-            if record is not None or events:
-                lives[group.name] = life
+            lives[group.name] = life
             for row in rows:
                 if row.kind is Kind.DEAD_LETTERED:
                     letter = place_id(letters, row.until, row.step)
@@ -231,23 +230,9 @@ class _Tracing:
             known.append(target)
 
 
-_blocks: WeakKeyDictionary[Log, Blocks] = WeakKeyDictionary()
-"""What was learned of ledgers by earlier look-ups; it goes with the ledger's log."""
-
-
-def blocks_of(part: GroupPart, first: int, end: int, since_ms: int | None) -> Iterator[bytes | memoryview]:
-    """The blocks of a ledger that say something of the offsets, the newest rows included."""
-    known = _blocks.get(part.log)
-    if known is None:
-        known = _blocks[part.log] = Blocks()
-    yield from known.about(part.log, first, end, since_ms)
-    newest = part.ledger.open_block()
-    if newest is not None:
-        yield newest
-
-
 def rows_of(part: GroupPart, offset: int, since_ms: int | None) -> Iterator[Told]:
-    for payload in blocks_of(part, offset, offset + 1, since_ms):
+    """What a group's ledger says of one message."""
+    for payload in blocks_about(part.log, part.ledger.open_block(), offset, offset + 1, since_ms):
         yield from rows_about(payload, offset)
 
 

@@ -161,11 +161,11 @@ def read_parts(data: memoryview, entry: Entry) -> Parts:
     return parts
 
 
-def entries_beyond(data: memoryview, position: int, first_lsn: int) -> Iterator[Entry]:
-    """Whole entries of this very stream anywhere after `position`, which need not follow one another.
+def heads_from(data: memoryview, position: int, first_lsn: int) -> Iterator[int]:
+    """Where, at or after `position`, a head stands that carries the lsn of its place, whole entry or not.
 
     Entries stand at multiples of 8 and their lsn is known from where they stand, so one comparison of all
-    words finds the candidates; the checksum then decides.
+    words finds them.
     """
     aligned = len(data) & -8
     for start in range(max(position, HEADER_BYTES), aligned, SCAN_WORDS * 8):
@@ -173,6 +173,12 @@ def entries_beyond(data: memoryview, position: int, first_lsn: int) -> Iterator[
         words = np.frombuffer(data, dtype="<u8", count=count, offset=start)
         expected = np.arange(count, dtype=np.uint64) * np.uint64(8) + np.uint64(first_lsn + start - 8)
         for index in np.flatnonzero(words == expected).tolist():
-            candidate = start + 8 * index - 8
-            if candidate > position and (entry := read_entry(data, candidate, first_lsn)) is not None:
-                yield entry
+            if (head := start + 8 * index - 8) >= position:
+                yield head
+
+
+def entries_beyond(data: memoryview, position: int, first_lsn: int) -> Iterator[Entry]:
+    """Whole entries of this very stream anywhere after `position`, which need not follow one another."""
+    for head in heads_from(data, position, first_lsn):
+        if head > position and (entry := read_entry(data, head, first_lsn)) is not None:
+            yield entry

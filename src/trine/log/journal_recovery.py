@@ -33,12 +33,14 @@ from typing import Final
 
 from trine.log.journal_files import JournalFile, JournalFiles, path_of
 from trine.log.journal_format import (
+    ENTRY_BYTES,
     HEADER_BYTES,
     VERSION,
     Entry,
     Mark,
     Parts,
     entries_beyond,
+    heads_from,
     read_entry,
     read_header,
     read_parts,
@@ -114,7 +116,9 @@ class Recovery:
         if self._mark != Mark(hole, clean=True):  # after a clean close nothing can stand beyond
             beyond.extend(entries_beyond(data, position, first_lsn))
             self._judge(first_lsn, position, beyond, later)
-        self._wipe(first_lsn, position, beyond, later)
+            self._wipe(first_lsn, position, data)
+        for lsn in later:
+            self._folder.forget(lsn)
         for file in self.files:
             file.file.sync()  # after a kill they may hold writes that were never synced
         self.end_lsn = hole
@@ -140,12 +144,20 @@ class Recovery:
             )
             raise Corrupt(where, position, what, TO_DO)
 
-    def _wipe(self, first_lsn: int, position: int, beyond: list[Entry], later: list[int]) -> None:
-        for lsn in later:
-            self._folder.forget(lsn)
+    def _wipe(self, first_lsn: int, position: int, data: memoryview) -> None:
+        """Make sure that nothing at or beyond the end can be read as an entry, now or later.
+
+        Every head with the lsn of its place goes, whether its entry is whole or not: the power cut may have
+        shortened the file within an entry that ends in zeros, and filling the file with zeros would make it
+        whole again. For the same reason the last bytes go, in which only part of a head may stand.
+        """
         if not position:
             if first_lsn in self._folder.first_lsns:
                 self._folder.forget(first_lsn)
-        elif beyond:
-            file = self.files[-1].file
-            file.allocate(position, max(entry.end for entry in beyond) - position)
+            return
+        file = self.files[-1].file
+        for head in heads_from(data, position, first_lsn):
+            file.pwrite(head, bytes(min(ENTRY_BYTES, len(data) - head)))
+        ragged = max(position, (len(data) & -8) - ENTRY_BYTES)
+        if ragged < len(data):
+            file.pwrite(ragged, bytes(len(data) - ragged))

@@ -8,16 +8,20 @@ handed in.
 from __future__ import annotations
 
 import math
-import random
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from trine.model.errors import InvalidOption
 
+if TYPE_CHECKING:
+    import random
+
 
 class Backoff(msgspec.Struct, frozen=True):
     """The rule: 1 s, 2 s, 4 s and so on up to 5 minutes, each give or take a fifth, unless told otherwise.
 
+    >>> import random
     >>> Backoff(first_ms=100, factor=2.0, cap_ms=1000, jitter=0.0).delay_ms(3, random.Random(1))
     400
     """

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -51,9 +52,16 @@ class Blocks:
             self._from = self._end = start
         if start < self._from:
             known = self._places, self._least, self._greatest, self._seeks
-            self._places, self._least, self._greatest, self._seeks = array("q"), array("q"), array("q"), array("b")
+            self._places, self._least, self._greatest, self._seeks = (
+                array("q"),
+                array("q"),
+                array("q"),
+                array("b"),
+            )
             self._read(log, start, self._from)
-            for mine, later in zip((self._places, self._least, self._greatest, self._seeks), known, strict=True):
+            for mine, later in zip(
+                (self._places, self._least, self._greatest, self._seeks), known, strict=True
+            ):
                 mine.extend(later)
             self._from = start
         if self._end < log.next_offset:
@@ -73,3 +81,22 @@ class Blocks:
                 self._greatest.append(greatest)
                 self._seeks.append(bool((unpack_block(payload).rows["kind"] == Kind.SEEK).any()))
                 start = header.next_offset
+
+
+_known: WeakKeyDictionary[Log, Blocks] = WeakKeyDictionary()
+"""What earlier look-ups learned; it goes with the ledger's log."""
+
+
+def blocks_about(
+    log: Log, newest: bytes | None, first: int, end: int, since_ms: int | None = None
+) -> Iterator[bytes | memoryview]:
+    """The blocks of a ledger that say something of the offsets, oldest first.
+
+    `newest` is the one that is not in the ledger's log yet.
+    """
+    known = _known.get(log)
+    if known is None:
+        known = _known[log] = Blocks()
+    yield from known.about(log, first, end, since_ms)
+    if newest is not None:
+        yield newest

@@ -192,7 +192,10 @@ def _settled(life: _Life, row: Told, letters: str) -> tuple[What, str]:
     if row.attempt:
         life.attempts = row.attempt
     if row.kind is Kind.DEAD_LETTERED:
-        return What.DEAD_LETTERED, f"{row.reason or 'given up'}; it is {place_id(letters, row.until, row.step)}"
+        return (
+            What.DEAD_LETTERED,
+            f"{row.reason or 'given up'}; it is {place_id(letters, row.until, row.step)}",
+        )
     details = {
         Kind.EXPIRED: "its ttl was over before it could be delivered",
         Kind.FILTERED: "the group's header filter does not want it",

@@ -114,7 +114,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     events: list[Event] = []
     groups: dict[str, GroupLife] = {}
     links: dict[str, list[str]] = {}
-    """Ids of what it came from and became: message, schedule, origin, dead_letters, redriven_from, redriven_to."""
+    """What it came from and became: schedule, origin, dead_letters, redriven_from, redriven_to, traceparent."""
 
     @property
     def attempts(self) -> dict[str, int]:
@@ -156,6 +156,9 @@ def shown_key(key: bytes | None) -> str | None:
 
 # --- for people
 
+SINCE: Final = 1
+"""The column of spans: numbers stand to the right."""
+
 
 def render(trace: Trace) -> str:
     """The timeline as text: what it is, the events in columns, then a line for each group."""
@@ -192,10 +195,14 @@ def _table(trace: Trace) -> list[str]:
         )
         for event in trace.events
     ]
-    wide = [max(len(row[column]) for row in rows) for column in range(5)]
+    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
-        f"{at:<{wide[0]}}  {since:>{wide[1]}}  {what:<{wide[2]}}  {group:<{wide[3]}}  {member:<{wide[4]}}  {detail}".rstrip()
-        for at, since, what, group, member, detail in rows
+        "  ".join(
+            text.rjust(width) if column == SINCE else text.ljust(width)
+            for column, (text, width) in enumerate(zip(row, wide, strict=True))
+            if width
+        ).rstrip()
+        for row in rows
     ]
 
 
@@ -210,19 +217,18 @@ def _member(event: Event) -> str:
 
 def told(life: GroupLife) -> str:
     """A group's line: "acked by worker-1 after 2 attempts, 1.5s after it was published"."""
-    words: list[str] = [life.state.value]
+    told = str(life.state)
     if life.member is not None:
-        words.append(f"with {life.member}" if life.state is State.IN_FLIGHT else f"by {life.member}")
+        told += f" {'with' if life.state is State.IN_FLIGHT else 'by'} {life.member}"
     if life.deadline_ms is not None:
-        words.append(f"until {iso(life.deadline_ms)}")
+        told += f" until {iso(life.deadline_ms)}"
     if life.retry_ms is not None:
-        words.append(f"due {iso(life.retry_ms)}")
+        told += f", due {iso(life.retry_ms)}"
     if life.deliveries:
-        after = "" if life.state in UNSETTLED else "after "
-        words.append(f"{after}{life.attempts} attempt{'s' if life.attempts != 1 else ''}")
-    told = " ".join(words)
-    if life.deliveries != life.attempts:
-        told += f" ({life.deliveries} deliveries in all)"
+        told += ", " if life.state in UNSETTLED else " after "
+        told += f"{life.attempts} attempt{'s' if life.attempts != 1 else ''}"
+        if life.deliveries != life.attempts:
+            told += f" ({life.deliveries} deliveries in all)"
     if life.latency_ms is not None:
         told += f", {format_ms(life.latency_ms)} after it was published"
     if life.latency_due_ms is not None:

@@ -166,6 +166,23 @@ def test_a_flip_above_the_mark_cuts_there():
         assert opened(damaged)[1] == [*entries, [(1, b"new")]]  # nothing beyond the cut is revived
 
 
+@pytest.mark.parametrize("shortened", [*range(2000, 2100), 2400, 2639])
+def test_a_cut_entry_does_not_return_when_the_file_grows_over_its_missing_zeros(shortened):
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    kept = journal.append([(1, bytes(1900))], Level.SYNCED)
+    journal.sync(kept)
+    assert kept == 2000
+    journal.append([(1, b"cut" + bytes(600))], Level.WRITTEN)
+    disk = disk.crash(kill=True)
+    disk.open(FIRST).truncate(shortened)
+    journal, entries = opened(disk)
+    assert entries == [[(1, bytes(1900))]]
+    journal.append([(1, bytes(1000))], Level.MEMORY)  # makes room, but is not written
+    assert disk.open(FIRST).size() > 2640
+    assert opened(disk.crash(kill=True))[1] == entries
+
+
 def test_without_its_mark_a_hole_before_valid_entries_is_corruption():
     disk, journal = written(synced=0, unsynced=3)
     for spoil in (lambda d: d.delete(MARK_PATH), lambda d: flip(d, MARK_PATH, 17)):

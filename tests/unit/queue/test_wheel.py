@@ -187,6 +187,14 @@ def test_a_clock_that_went_back_only_delays() -> None:
     assert drained(timers_, NOW + 5) == [(NOW - WEEK, 2), (NOW + 5, 1)]
 
 
+def test_equal_dues_come_in_the_order_they_were_added_also_when_late() -> None:
+    timers_ = Wheel(NOW)
+    timers_.add(NOW, 900)
+    timers_.add_many([NOW] * 500, list(range(500)))
+    timers_.add(NOW, 800)
+    assert [ref for _, ref in drained(timers_, NOW)] == [900, *range(500), 800]
+
+
 def test_dues_centuries_apart_are_still_sorted() -> None:
     timers_ = Wheel(NOW)
     due = [2**62, 5, 0, NOW, 2**61] * 10

@@ -1,0 +1,233 @@
+"""Search: messages by key, by time, and by where they stand in a group. Called under the engine's lock.
+
+What is not settled stands in the live ledgers, so looking for it costs per message found. How something was settled
+stands in the ledgers' blocks, which are read a stretch of the log at a time, from the oldest message on, until there
+is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from typing import TYPE_CHECKING, Final
+
+from trine.broker.operations import REDRIVE_GROUP
+from trine.log.batch import StoredRecord
+from trine.model.duration import duration_ms, instant_ms
+from trine.model.errors import InvalidOption
+from trine.model.message import Duration, Instant, as_bytes
+from trine.queue.ledger import Lease, Ledger, next_set, run_end, runs_of
+from trine.trace.blocks import blocks_about
+from trine.trace.standing import Standing
+from trine.trace.timeline import UNSETTLED, Found, State
+
+if TYPE_CHECKING:
+    from trine.broker.engine import Engine
+    from trine.broker.group import GroupPart, GroupState
+    from trine.broker.partition import Partition
+
+UNACKED: Final = "unacked"
+STATES: Final = (UNACKED, *(state.value for state in State if state is not State.REDRIVEN))
+FOUND_MAX: Final = 10_000
+"""Messages one search may give: it holds the engine's lock."""
+STRETCH: Final = 16_384
+"""Messages looked at together: a few blocks of a ledger, a few hundred kilobytes of arrays."""
+SHORT: Final = 256
+"""Runs up to this length are read through the cache of decoded batches, longer ones past it."""
+
+Wanted = frozenset[State] | None
+"""The states looked for; None is any."""
+
+
+def trace_search(
+    engine: Engine,
+    topic: str,
+    *,
+    key: bytes | str | None = None,
+    group: str | None = None,
+    state: str | None = None,
+    older_than: Duration | None = None,
+    from_time: Instant | None = None,
+    to_time: Instant | None = None,
+    limit: int = 100,
+) -> list[Found]:
+    """Messages of a topic, oldest first. A state without a group is looked for in all groups.
+
+    A key is looked for in the partition it belongs to; a message put elsewhere by `partition=` is not found by it.
+    """
+    found_in = engine.topic(topic)
+    if not isinstance(limit, int) or not 1 <= limit <= FOUND_MAX:
+        raise InvalidOption(
+            f"limit is {limit}; it must be 1 to {FOUND_MAX}: narrow the search by time to see more"
+        )
+    wanted = _wanted(state)
+    from_ms = 0 if from_time is None else instant_ms(from_time)
+    to_ms = None if to_time is None else instant_ms(to_time)
+    if older_than is not None:
+        before = engine.clock.now_ms() - duration_ms(older_than, what="older_than") + 1
+        to_ms = before if to_ms is None else min(to_ms, before)
+    wanted_key = as_bytes(key, "key")
+    partitions = found_in.partitions
+    if wanted_key is not None:
+        partitions = [partitions[found_in.partition_of(wanted_key)]]
+    groups: list[GroupState | None]
+    if group is not None:
+        groups = [engine.group(found_in, group)]
+    elif state is not None:
+        groups = [one for one in found_in.groups.values() if one.name != REDRIVE_GROUP]
+    else:
+        groups = [None]
+    found = [
+        one
+        for partition in partitions
+        for chosen in groups
+        for one in _search(partition, chosen, wanted, wanted_key, from_ms, to_ms, limit)
+    ]
+    found.sort(key=lambda one: one.at_ms)
+    return found[:limit]
+
+
+def _wanted(state: str | None) -> Wanted:
+    if state is None:
+        return None
+    name = state.strip().lower().replace("_", " ").replace("-", " ") if isinstance(state, str) else state
+    if name == UNACKED:
+        return UNSETTLED
+    for known in State:
+        if known.value.replace("-", " ") == name and known is not State.REDRIVEN:
+            return frozenset({known})
+    raise InvalidOption(f"there is no state {state!r}; the states are: {', '.join(STATES)}")
+
+
+def _search(
+    partition: Partition,
+    group: GroupState | None,
+    wanted: Wanted,
+    key: bytes | None,
+    from_ms: int,
+    to_ms: int | None,
+    limit: int,
+) -> list[Found]:
+    log = partition.log
+    start = partition.offset_at(from_ms) if from_ms else log.start_offset
+    end = log.next_offset if to_ms is None else partition.offset_at(to_ms)
+    found: list[Found] = []
+    if group is None:
+        for record in partition.scan(start, end):
+            if _fits(record, key, from_ms, to_ms):
+                found.append(Found(_id(partition, record), record.key, record.timestamp))
+                if len(found) >= limit:
+                    break
+        return found
+    part = group.parts[partition.number]
+    stands = _Stands(part, start, end)
+    for first, last in _stretches(_candidates(part.ledger, wanted, start, end)):
+        stands.move(first, last - first, wanted)
+        for record in _records(partition, first, last):
+            if not _fits(record, key, from_ms, to_ms):
+                continue
+            state, attempts, member = stands.of(record.offset)
+            if wanted is None or state in wanted:
+                one = Found(
+                    _id(partition, record), record.key, record.timestamp, state, group.name, attempts, member
+                )
+                found.append(one)
+                if len(found) >= limit:
+                    return found
+    return found
+
+
+def _fits(record: StoredRecord, key: bytes | None, from_ms: int, to_ms: int | None) -> bool:
+    if key is not None and record.key != key:
+        return False
+    return record.timestamp >= from_ms and (to_ms is None or record.timestamp < to_ms)
+
+
+def _id(partition: Partition, record: StoredRecord) -> str:
+    return f"{partition.topic.name}/{partition.number}/{record.offset}"
+
+
+def _records(partition: Partition, first: int, end: int) -> Iterable[StoredRecord]:
+    if end - first <= SHORT:
+        return partition.records(first, end - first)
+    return partition.scan(first, end)
+
+
+def _candidates(ledger: Ledger, wanted: Wanted, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Where such messages can be, as runs (first, end) within the range, in the log's order."""
+    runs: Iterable[tuple[int, int]]
+    if wanted is None or not wanted <= UNSETTLED:
+        runs = [(start, end)]
+    elif wanted == {State.IN_FLIGHT}:
+        runs = sorted(
+            (first, first + count) for lease in ledger.leases.values() for first, count in lease.open_runs()
+        )
+    elif wanted == {State.RETRYING}:
+        runs = [(first, first + count) for first, count in runs_of(sorted(ledger.retries))]
+    else:
+        runs = merge(_reopened(ledger, start, end), _unsettled(ledger, start, end))
+    for first, last in runs:
+        if first < end and last > start:
+            yield max(first, start), min(last, end)
+
+
+def _reopened(ledger: Ledger, start: int, end: int) -> Iterator[tuple[int, int]]:
+    position = start
+    while position < end and (found := next_set(ledger.reopened, position)) is not None:
+        position = run_end(ledger.reopened, found)
+        yield found, position
+
+
+def _unsettled(ledger: Ledger, start: int, end: int) -> Iterator[tuple[int, int]]:
+    position = max(start, ledger.floor)
+    while position < end:
+        found = next_set(ledger.settled, position)
+        if found is None:
+            yield position, end
+            return
+        if found > position:
+            yield position, found
+        position = run_end(ledger.settled, found)
+
+
+def _stretches(runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    for first, end in runs:
+        while end - first > STRETCH:
+            yield first, first + STRETCH
+            first += STRETCH
+        yield first, end
+
+
+class _Stands:
+    """Where the messages of the current stretch stand in a group."""
+
+    def __init__(self, part: GroupPart, start: int, end: int) -> None:
+        self._part = part
+        self._standing: Standing | None = None
+        self._leases: dict[int, Lease] = {
+            offset: lease
+            for lease in part.ledger.leases.values()
+            if lease.first < end and lease.first + lease.count > start
+            for first, count in lease.open_runs()
+            for offset in range(first, first + count)
+        }
+
+    def move(self, first: int, count: int, wanted: Wanted) -> None:
+        """To another stretch; blocks are only read when it matters how something was settled."""
+        self._standing = None
+        if wanted is None or not wanted <= UNSETTLED:
+            part = self._part
+            self._standing = Standing(first, count)
+            for payload in blocks_about(part.log, part.ledger.open_block(), first, first + count):
+                self._standing.add(payload)
+
+    def of(self, offset: int) -> tuple[State, int, str | None]:
+        """(state, attempts, member)."""
+        ledger = self._part.ledger
+        if ledger.is_settled(offset):
+            return (State.ACKED, 0, None) if self._standing is None else self._standing.settled(offset)
+        if (lease := self._leases.get(offset)) is not None:
+            return State.IN_FLIGHT, lease.attempt, lease.member
+        if (retry := ledger.retries.get(offset)) is not None:
+            return State.RETRYING, retry.attempt, None
+        return State.WAITING, 0, None
