@@ -40,7 +40,7 @@ def chapter(title: str, text: str) -> None:
 
 
 def say(text: str) -> None:
-    console.print(Padding(text, (0, 0, 0, 2)))
+    console.print(Padding(text, (0, 0, 0, 2), expand=False))
 
 
 def text_of(value: bytes | None) -> str:
@@ -90,15 +90,15 @@ def publish(broker: trine.Broker) -> trine.Topic:
     return orders
 
 
-def settle(orders: trine.Topic) -> str:
-    """Answers the id of the message that was tried twice."""
+def settle(orders: trine.Topic) -> tuple[str, str]:
+    """Answers the ids of the message that was tried twice and of the one that was rejected."""
     chapter(
         "Receive, ack, nack, reject",
         "A group leases messages to its members: the high lane first. Each message is settled by itself, and a slow "
         "or failing one does not hold up the others.",
     )
     with orders.group("kitchen", lease="30s").consumer("cook") as cook:
-        retried = ""
+        retried = rejected = ""
         for message in cook.receive(max=10):
             if message.value == b"coffee":
                 message.nack(delay="300ms", reason="no water")
@@ -106,6 +106,7 @@ def settle(orders: trine.Topic) -> str:
                 say(f"{delivered(message)}: [yellow]nacked[/], again in 300 ms")
             elif message.value == b"tea":
                 message.reject("tea is not on the menu")
+                rejected = message.id
                 say(f"{delivered(message)}: [red]rejected[/]")
             else:
                 message.ack()
@@ -118,7 +119,7 @@ def settle(orders: trine.Topic) -> str:
     say(
         f'Dead letter [cyan]{letter.id}[/]: "{letter.reason}", from {letter.origin}, attempts: {letter.attempts}.'
     )
-    return retried
+    return retried, rejected
 
 
 def scheduled(orders: trine.Topic) -> None:
@@ -258,9 +259,11 @@ def replay(orders: trine.Topic, since_ms: int) -> None:
         cook.ack(messages)
 
 
-def trace(broker: trine.Broker, message_id: str) -> None:
-    chapter("The life of one message", "Read out of the log and the group's ledger, which exist anyway.")
-    console.print(escape(str(broker.trace(message_id))), soft_wrap=True)
+def trace(broker: trine.Broker, *message_ids: str) -> None:
+    chapter("The life of a message", "Read out of the log and the group's ledger, which exist anyway.")
+    for message_id in message_ids:
+        console.print()
+        console.print(escape(str(broker.trace(message_id))), soft_wrap=True)
 
 
 def redrive(broker: trine.Broker, orders: trine.Topic) -> None:
@@ -306,7 +309,7 @@ def tour(path: str) -> None:
     began_ms = time.time_ns() // 1_000_000
     with trine.open(path) as broker:
         orders = publish(broker)
-        retried = settle(orders)
+        told = settle(orders)
         key_order(broker)
         leases(broker)
         scheduled(orders)
@@ -315,7 +318,7 @@ def tour(path: str) -> None:
         orders = broker.topic("orders")
         replay(orders, began_ms)
         redrive(broker, orders)
-        trace(broker, retried)
+        trace(broker, *told)
         statistics(broker)
     docs = Path(__file__).resolve().parents[1] / "docs" / "README.md"
     console.print()

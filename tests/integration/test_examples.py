@@ -22,7 +22,7 @@ def samples(page: Path) -> str:
     text = page.read_text(encoding="utf-8")
     lines = [""] * text.count("\n")
     for block in _BLOCK.finditer(text):
-        code = _RESULT.sub(lambda m: f"{m[1]}assert repr({m[2]}) == {m[3]!r}, repr({m[2]})", block[1])
+        code = _RESULT.sub(lambda m: f"{m[1]}assert (it := repr({m[2]})) == {m[3]!r}, it", block[1])
         first = text.count("\n", 0, block.start()) + 1
         lines[first : first + code.count("\n")] = code.splitlines()
     return "\n".join(lines)

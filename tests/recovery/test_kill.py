@@ -7,7 +7,9 @@ and delivery counts go on. Sometimes the next process is started and killed at o
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import random
 import signal
 import subprocess
@@ -24,8 +26,8 @@ from tests.recovery.worker import GROUPS, MAX_DELIVERIES, id_of, open_broker, pl
 WORKER = Path(__file__).with_name("worker.py")
 
 
-class Child:
-    """A worker that has started up and waits to be told the folder."""
+class Victims:
+    """Where the processes that are killed come from."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -33,25 +35,25 @@ class Child:
         )
 
     def killed_at_work(self, folder: Path, round: int, rng: random.Random) -> list[list]:
-        """Lets it work for a random time or number of lines, kills it, and gives all it had said."""
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        process.stdin.write(json.dumps([str(folder), round, rng.getrandbits(32)]).encode() + b"\n")
-        lines = []
+        """Lets one work for a random time or number of lines, kills it, and gives all it had said."""
+        told, said = self._process.stdin, self._process.stdout
+        assert told is not None
+        assert said is not None
+        told.write(json.dumps([str(folder), round, rng.getrandbits(32)]).encode() + b"\n")
+        _, pid = json.loads(said.readline())
+        most = 0
         if rng.random() < 0.4:
-            time.sleep(rng.uniform(0.0, 0.25))  # a real process takes real time
+            time.sleep(rng.uniform(0.0, 0.3))  # a real process takes real time
         else:
-            for _ in range(rng.choice((1, 2, 5, 30, 150, 300))):
-                lines.append(process.stdout.readline())
-        process.send_signal(signal.SIGKILL)
-        lines += process.stdout.read().splitlines()
-        code = process.wait()
-        self.close()
-        said = [json.loads(line) for line in lines]
-        assert code == -signal.SIGKILL, f"the worker ended by itself: {said[-1:]}"
-        return said
+            most = rng.choice((1, 2, 5, 30, 150, 300))
+        lines: list[list] = []
+        while not lines or lines[-1][0] != "dead":
+            if len(lines) == most:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            lines.append(json.loads(said.readline()))
+        assert lines.pop() == ["dead", -signal.SIGKILL], f"the worker ended by itself: {lines[-1:]}"
+        return lines
 
     def close(self) -> None:
         self._process.kill()
@@ -240,11 +242,10 @@ def _log(broker: trine.Broker, name: str) -> dict[str, str]:
 def kill_again_and_again(folder: Path, kills: int, seed: int) -> None:
     rng = random.Random(seed)
     model = Model()
-    child = Child()
+    victims = Victims()
     try:
         for round in range(kills):
-            current, child = child, Child()  # the next one starts up meanwhile
-            model.hear(current.killed_at_work(folder, round, rng))
+            model.hear(victims.killed_at_work(folder, round, rng))
             if rng.random() < 0.3 and round < kills - 1:
                 continue
             broker = open_broker(str(folder), rng.getrandbits(32))
@@ -258,7 +259,7 @@ def kill_again_and_again(folder: Path, kills: int, seed: int) -> None:
         error.add_note(f"seed {seed}, round {round}, data directory {folder}")
         raise
     finally:
-        child.close()
+        victims.close()
 
 
 def _relieve(broker: trine.Broker, model: Model, rng: random.Random) -> None:

@@ -1,8 +1,10 @@
 """The process that gets killed: publishes, receives, settles and checkpoints, and says what it was answered.
 
-Started as a script it prints `ready`, reads one line (folder, round and seed as JSON) and works until it dies.
-Each line on its output is a JSON list, written before an operation (`"may"`) or after it was answered (`"did"`):
+Started as a script it waits for lines (folder, round and seed as JSON), forks a process for each, which works
+until it dies, and tells of its death: importing everything once saves a second each time. A line of output is a
+JSON list, written before an operation (`"may"`) or after it was answered (`"did"`):
 
+    pid     [number]                        first, and `dead` [status] last
     may|did publish [topic, ids]            did adds the places: [partition, offset], or a schedule id
     did     receive [group, [[place, attempt], ...]]
     may|did ack     [group, places]
@@ -237,8 +239,16 @@ def say(*words: Any) -> None:
 
 
 def main() -> None:
-    os.write(1, b"ready\n")
-    folder, round, seed = json.loads(sys.stdin.readline())
+    for line in iter(sys.stdin.readline, ""):
+        pid = os.fork()
+        if pid == 0:
+            say("pid", os.getpid())
+            guarded(lambda: work(*json.loads(line)))  # noqa: B023 (it never returns)
+        _, status = os.waitpid(pid, 0)
+        say("dead", os.waitstatus_to_exitcode(status))
+
+
+def work(folder: str, round: int, seed: int) -> None:
     broker = open_broker(folder, seed)
     prepare(broker)
     say("did", "open")
@@ -248,13 +258,13 @@ def main() -> None:
     rng = random.Random(seed)
     while True:
         threading.Event().wait(rng.choice((0.002, 0.01, 0.05)))
-        guarded(broker.checkpoint)
+        broker.checkpoint()
 
 
-def guarded(work: Any) -> None:
+def guarded(part: Any) -> None:
     """A fault of the worker's own ends the process, so that it cannot pass for a kill."""
     try:
-        work()
+        part()
     except BaseException as error:
         say("fault", repr(error))
         sys.excepthook(type(error), error, error.__traceback__)

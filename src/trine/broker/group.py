@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 Run = tuple[int, int, int]
 """(lease number, first offset, count)."""
 
+_DELIVERED, _ACKED = int(Kind.DELIVERED), int(Kind.ACKED)
+"""For the rows of the hot paths: a member of an enum takes longer to look up than to pack."""
+
 
 class GroupPart:
     """A group's share of one partition: the ledger, what it delivers next, and the log its blocks go to."""
@@ -110,6 +113,10 @@ class GroupState:
         self._last_seen = self.engine.clock.now_ms()
         self.deleted = False
         self._turn = 0
+        self._quiet_until = 0
+        """Before this no lease ends and no member is given up, so `expire` need not look; 0 when not known."""
+        self._known_free = 0
+        """Messages that may surely be leased: what is in flight is only counted when this is used up."""
         self._credits = [0.0] * len(topic.config.lanes)
         self.members: Members = Members(len(parts), "none", 1, 0)
         self.configure(meta.config)
@@ -124,6 +131,7 @@ class GroupState:
 
     def configure(self, config: GroupConfig) -> None:
         self.meta.config = config
+        self._quiet_until = self._known_free = 0
         self.level = Level[config.durability.upper()]
         self._backoff = Backoff(
             first_ms=config.backoff.first_ms,
@@ -159,6 +167,7 @@ class GroupState:
         self.parts.append(part)
         self._select(part)
         self.members.grow(len(self.parts))
+        self._quiet_until = 0
 
     def grow_lanes(self, lanes: int) -> None:
         self._credits += [0.0] * (lanes - len(self._credits))
@@ -196,6 +205,7 @@ class GroupState:
     def enter(self, member: str, now: int, *, keeps_alive: bool) -> None:
         """A consumer joins; one of this process is kept alive for as long as it is open."""
         if self.members.join(member, now):
+            self._quiet_until = 0
             self._finish_moves(now)
         if keeps_alive:
             self.present.add(member)
@@ -204,16 +214,19 @@ class GroupState:
         """Leases up to `most` messages to a member; nothing if there is nothing free, or the group is paused."""
         if self.deleted:
             raise UnknownGroup(f"group {self.name!r} of topic {self.topic.name!r} was deleted")
-        self.members.join(member, now)
-        self.expire(now)
+        if self.members.join(member, now) or now >= self._quiet_until:
+            self.expire(now)
         if self.meta.paused is not None:
             return []
-        room = self.config.in_flight_max - self.in_flight()
-        most = min(most, RECEIVE_MAX, room)
+        most = new_most = min(most, RECEIVE_MAX)
+        if most > self._known_free:
+            # What is tried again has its place in memory already: only new work has to wait for room.
+            room = self.config.in_flight_max - self.in_flight()
+            new_most = self._known_free = room - self.retrying()
+            most = min(most, room)
         while most > 0:
             try:
-                # What is tried again has its place in memory already: only new work has to wait for room.
-                picked = self._pick(member, most, room - self.retrying(), now)
+                picked = self._pick(member, most, new_most, now)
             except BaseException:  # keys could not be read: what was looked at is not taken
                 for part in self.parts:
                     part.selection.rewind()
@@ -292,6 +305,7 @@ class GroupState:
     ) -> list[Leased]:
         entry = Entry()
         until = now + self.config.lease_ms
+        self._quiet_until = min(self._quiet_until, until)
         made: list[tuple[GroupPart, Lease, list[StoredRecord]]] = []
         upcoming: dict[int, int] = {}
         look = self._filter is not None or self.topic.config.compact
@@ -306,10 +320,11 @@ class GroupState:
                 name = ledger.name(member)
                 number = upcoming.get(part.log_id, ledger.next_row) + len(rows)
                 for (first, count, attempt), records in zip(picks, found, strict=True):
-                    rows.append(Row(Kind.DELIVERED, lane, attempt, name, 0, now, first, count, until, -1))
+                    self._known_free -= count
+                    rows.append(Row(_DELIVERED, lane, attempt, name, 0, now, first, count, until, -1))
                     made.append((part, Lease(number, member, first, count, attempt, until, lane), records))
                     if self.config.auto_ack:
-                        rows.append(Row(Kind.ACKED, lane, attempt, name, 0, now, first, count, 0, number))
+                        rows.append(Row(_ACKED, lane, attempt, name, 0, now, first, count, 0, number))
                         number += 1
                     number += 1
                 upcoming[part.log_id] = number
@@ -385,7 +400,7 @@ class GroupState:
             lease = part.ledger.held(number, first, count, now)
             name = part.ledger.name(lease.member)
             mine.rows(
-                part, (Row(Kind.ACKED, lease.lane, lease.attempt, name, 0, now, first, count, 0, number),)
+                part, (Row(_ACKED, lease.lane, lease.attempt, name, 0, now, first, count, 0, number),)
             )
             total += count
             parts.append(part)
@@ -402,7 +417,7 @@ class GroupState:
         number = lease.number
         held = ledger.held(number, offset, 1, now)
         name = ledger.name(held.member)
-        rows = (Row(Kind.ACKED, held.lane, held.attempt, name, 0, now, offset, 1, 0, number),)
+        rows = (Row(_ACKED, held.lane, held.attempt, name, 0, now, offset, 1, 0, number),)
         change = ledger.change(rows)
         lsn = engine.store.commit(((part.log_id, change),), self.level, True)
         part.commit(rows, change)
@@ -444,6 +459,7 @@ class GroupState:
     def extend(self, runs: Iterable[tuple[GroupPart, Run]], now: int, duration_ms: int) -> int:
         entry = Entry()
         until = now + duration_ms
+        self._quiet_until = min(self._quiet_until, until)
         for part, (number, first, count) in runs:
             lease = part.ledger.held(number, first, count, now)
             name = part.ledger.name(lease.member)
@@ -463,9 +479,13 @@ class GroupState:
             self.engine.commit(entry, self.level, reserve=True)
             self._after_failures(now)
         if (silent := self.members.next_deadline()) is not None and silent <= now:
+            self.keep_members(now)
             for member in self.members.expire(now):
                 self.release(member, "member is silent", now)
             self._finish_moves(now)
+        ends = [part.ledger.next_deadline() for part in self.parts]
+        ends.append(self.members.next_deadline())
+        self._quiet_until = min((end for end in ends if end is not None), default=now + 1)
 
     def release(self, member: str, reason: str, now: int, *, counts: bool = True) -> None:
         """Returns all that a member holds, at once. What it never looked at does not count as a delivery."""
@@ -486,6 +506,7 @@ class GroupState:
     def leave(self, member: str, now: int) -> None:
         self.present.discard(member)
         self.members.leave(member, now)
+        self._quiet_until = 0
         self.release(member, "member closed", now, counts=False)
         self._finish_moves(now)
         self.wake()

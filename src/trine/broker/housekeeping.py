@@ -91,8 +91,8 @@ class Housekeeper:
             log.warning("topic %s: due messages wait: %s", topic.name, error)
         topic.dedup.forget_old(now)
         for group in list(topic.groups.values()):
-            group.expire(now)
             group.keep_members(now)
+            group.expire(now)
             if group.config.ephemeral and group.abandoned(now):
                 self._engine.delete_group(topic, group.name)
 

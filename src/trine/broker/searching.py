@@ -12,12 +12,14 @@ from heapq import merge
 from typing import TYPE_CHECKING, Final
 
 from trine.broker.operations import REDRIVE_GROUP
+from trine.log import batch
 from trine.log.batch import StoredRecord
 from trine.model.duration import duration_ms, instant_ms
 from trine.model.errors import InvalidOption
 from trine.model.message import Duration, Instant, as_bytes
 from trine.queue.ledger import Lease, Ledger, next_set, run_end, runs_of
-from trine.trace.blocks import blocks_about
+from trine.trace.blocks import blocks_about, spans_with
+from trine.trace.life import STATE_OF
 from trine.trace.standing import Standing
 from trine.trace.timeline import UNSETTLED, Found, State
 
@@ -113,33 +115,29 @@ def _search(
     end = log.next_offset if to_ms is None else partition.offset_at(to_ms)
     found: list[Found] = []
     if group is None:
-        for record in partition.scan(start, end):
-            if _fits(record, key, from_ms, to_ms):
+        for record in _records(partition, start, end, key):
+            if _in_time(record, from_ms, to_ms):
                 found.append(Found(_id(partition, record), record.key, record.timestamp))
                 if len(found) >= limit:
                     break
         return found
     part = group.parts[partition.number]
     stands = _Stands(part, start, end)
-    for first, last in _stretches(_candidates(part.ledger, wanted, start, end)):
-        stands.move(first, last - first, wanted)
-        for record in _records(partition, first, last):
-            if not _fits(record, key, from_ms, to_ms):
-                continue
-            state, attempts, member = stands.of(record.offset)
-            if wanted is None or state in wanted:
-                one = Found(
-                    _id(partition, record), record.key, record.timestamp, state, group.name, attempts, member
-                )
-                found.append(one)
-                if len(found) >= limit:
-                    return found
+    for stretch in _stretches(_candidates(part, wanted, start, end)):
+        for first, last in stands.narrowed(*stretch, wanted):
+            for record in _records(partition, first, last, key):
+                state, attempts, member = stands.of(record.offset)
+                if (wanted is None or state in wanted) and _in_time(record, from_ms, to_ms):
+                    id_ = _id(partition, record)
+                    found.append(
+                        Found(id_, record.key, record.timestamp, state, group.name, attempts, member)
+                    )
+                    if len(found) >= limit:
+                        return found
     return found
 
 
-def _fits(record: StoredRecord, key: bytes | None, from_ms: int, to_ms: int | None) -> bool:
-    if key is not None and record.key != key:
-        return False
+def _in_time(record: StoredRecord, from_ms: int, to_ms: int | None) -> bool:
     return record.timestamp >= from_ms and (to_ms is None or record.timestamp < to_ms)
 
 
@@ -147,17 +145,34 @@ def _id(partition: Partition, record: StoredRecord) -> str:
     return f"{partition.topic.name}/{partition.number}/{record.offset}"
 
 
-def _records(partition: Partition, first: int, end: int) -> Iterable[StoredRecord]:
+def _records(partition: Partition, first: int, end: int, key: bytes | None) -> Iterator[StoredRecord]:
+    """The records of a run, of one key if that is given."""
     if end - first <= SHORT:
-        return partition.records(first, end - first)
-    return partition.scan(first, end)
+        for record in partition.records(first, end - first):
+            if key is None or record.key == key:
+                yield record
+        return
+    position = first
+    while position < end and (stored := partition.log.read(position)):
+        for data in stored:
+            records = batch.decode(data)
+            if key is not None:
+                records = [record for record in records if record.key == key]
+            for record in records:
+                if first <= record.offset < end:
+                    yield record
+        position = batch.read_header(stored[-1]).next_offset
 
 
-def _candidates(ledger: Ledger, wanted: Wanted, start: int, end: int) -> Iterator[tuple[int, int]]:
+def _candidates(part: GroupPart, wanted: Wanted, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Where such messages can be, as runs (first, end) within the range, in the log's order."""
+    ledger = part.ledger
     runs: Iterable[tuple[int, int]]
-    if wanted is None or not wanted <= UNSETTLED:
+    if wanted is None or State.SKIPPED in wanted:
         runs = [(start, end)]
+    elif not wanted <= UNSETTLED:
+        kinds = [kind for kind, state in STATE_OF.items() if state in wanted]
+        runs = spans_with(part.log, ledger.open_block(), kinds)
     elif wanted == {State.IN_FLIGHT}:
         runs = sorted(
             (first, first + count) for lease in ledger.leases.values() for first, count in lease.open_runs()
@@ -199,7 +214,10 @@ def _stretches(runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 class _Stands:
-    """Where the messages of the current stretch stand in a group."""
+    """Where the messages of one stretch after the other stand in a group.
+
+    Blocks are only read when it matters how something was settled.
+    """
 
     def __init__(self, part: GroupPart, start: int, end: int) -> None:
         self._part = part
@@ -212,14 +230,19 @@ class _Stands:
             for offset in range(first, first + count)
         }
 
-    def move(self, first: int, count: int, wanted: Wanted) -> None:
-        """To another stretch; blocks are only read when it matters how something was settled."""
+    def narrowed(self, first: int, end: int, wanted: Wanted) -> list[tuple[int, int]]:
+        """Goes to a stretch; answers what of it is to be looked at, as (first, end)."""
         self._standing = None
-        if wanted is None or not wanted <= UNSETTLED:
-            part = self._part
-            self._standing = Standing(first, count)
-            for payload in blocks_about(part.log, part.ledger.open_block(), first, first + count):
-                self._standing.add(payload)
+        if wanted is not None and wanted <= UNSETTLED:
+            return [(first, end)]
+        part = self._part
+        self._standing = Standing(first, end - first)
+        for payload in blocks_about(part.log, part.ledger.open_block(), first, end):
+            self._standing.add(payload)
+        if wanted is None:
+            return [(first, end)]
+        offsets = self._standing.among(wanted)
+        return [(start, start + count) for start, count in runs_of(offsets)]
 
     def of(self, offset: int) -> tuple[State, int, str | None]:
         """(state, attempts, member)."""

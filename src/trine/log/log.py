@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from trine.log.batch import Header, read_header
-from trine.log.saved import OURS, SavedLog, SavedSegment, cut_to_saved, fresh_name, index_name
+from trine.log.saved import OURS, SavedLog, SavedSegment, check_saved, cut_to_saved, fresh_name, index_name
 from trine.log.scan import Damaged
 from trine.log.segment import Segment
 from trine.model.limits import MIB
@@ -70,6 +70,7 @@ class Log:
         self._handed_out: list[File] = []
         self._close_later: list[File] = []
         self._folder_dirty = False
+        self._longer: list[SavedSegment] = []
         self._active = self._begin(0)
 
     @classmethod
@@ -82,15 +83,14 @@ class Log:
         segment_bytes: int,
         index_bytes: int = 16384,
         rolls: bool = True,
+        tidy: bool = True,
     ) -> Log:
-        """The log as a checkpoint knew it. Costs per segment, not per message."""
+        """The log as a checkpoint knew it. Costs per segment, not per message.
+
+        Without `tidy` the caller has to call it, before anything else is done with the log.
+        """
         log = cls(disk, path, segment_bytes=segment_bytes, index_bytes=index_bytes, rolls=rolls)
-        named = {name for segment in saved.segments for name in (segment.name, index_name(segment.name))}
-        for segment in saved.segments:
-            cut_to_saved(disk, path, segment)
-        for name in disk.listdir(path):
-            if name not in named and OURS.fullmatch(name):
-                disk.delete(f"{path}/{name}")
+        log._longer = [segment for segment in saved.segments if check_saved(disk, path, segment)]
         log._segments = [Segment.restore(disk, path, segment, index_bytes) for segment in saved.segments]
         log._bases = [segment.base_offset for segment in log._segments]
         log.start_offset = saved.start_offset
@@ -100,7 +100,19 @@ class Log:
             log._active = log._segments[-1]
         else:
             log._active = log._begin(saved.next_offset)
+        if tidy:
+            log.tidy()
         return log
+
+    def tidy(self) -> None:
+        """Cuts and deletes what no checkpoint names; not before every file is known to be the right one."""
+        for saved in self._longer:
+            cut_to_saved(self.disk, self.path, saved)
+        self._longer = []
+        named = {name for one in self._segments if one.length for name in (one.name, index_name(one.name))}
+        for name in self.disk.listdir(self.path):
+            if name not in named and OURS.fullmatch(name):
+                self.disk.delete(f"{self.path}/{name}")
 
     # ------------------------------------------------------------ writing
 

@@ -68,11 +68,8 @@ def fresh_name(disk: Disk, folder: str, base_offset: int, generation: int = 0) -
     return segment_name(base_offset, generation)
 
 
-def cut_to_saved(disk: Disk, folder: str, saved: SavedSegment) -> None:
-    """Cuts a segment file to its saved length; raises Corrupt when it is shorter or begins otherwise.
-
-    What is beyond the saved length comes again from the journal.
-    """
+def check_saved(disk: Disk, folder: str, saved: SavedSegment) -> bool:
+    """Whether a segment file goes on beyond its saved length; Corrupt when it is shorter or begins otherwise."""
     path = f"{folder}/{saved.name}"
     where = disk.describe(path)
     if not disk.exists(path):
@@ -80,16 +77,24 @@ def cut_to_saved(disk: Disk, folder: str, saved: SavedSegment) -> None:
     file = disk.open(path)
     try:
         size = file.size()
-        if size < saved.length:
-            what = f"the segment file ends here, {saved.length - size} bytes early"
-            raise Corrupt(where, size, what, TO_DO)
-        if size > saved.length:
-            file.truncate(saved.length)
         head = file.pread(0, HEADER_BYTES)
     finally:
         file.close()
+    if size < saved.length:
+        what = f"the segment file ends here, {saved.length - size} bytes early"
+        raise Corrupt(where, size, what, TO_DO)
     if len(head) < HEADER_BYTES or head[MAGIC_AT] != MAGIC:
         raise Corrupt(where, 0, "the file does not begin with a batch", TO_DO)
     base = read_header(head).base_offset
     if base < saved.base_offset or (base > saved.base_offset and not saved.gaps):
         raise Corrupt(where, 0, f"a batch of offset {base} where {saved.base_offset} was expected", TO_DO)
+    return size > saved.length
+
+
+def cut_to_saved(disk: Disk, folder: str, saved: SavedSegment) -> None:
+    """Cuts a segment file to its saved length: what is beyond comes again from the journal."""
+    file = disk.open(f"{folder}/{saved.name}")
+    try:
+        file.truncate(saved.length)
+    finally:
+        file.close()

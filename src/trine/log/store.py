@@ -132,9 +132,16 @@ class Store:
         self._checkpoint_lsn = manifest.lsn
         for entry in manifest.logs:
             log = Log.restore(
-                self._disk, entry.path, entry.saved, segment_bytes=entry.segment_bytes, rolls=entry.rolls
+                self._disk,
+                entry.path,
+                entry.saved,
+                segment_bytes=entry.segment_bytes,
+                rolls=entry.rolls,
+                tidy=False,
             )
             self._add(entry.log_id, log, entry.segment_bytes, entry.rolls)
+        for log in self._logs.values():  # after all were checked: files may have changed places
+            log.tidy()
 
     def replay(self) -> Iterator[tuple[int, Parts]]:
         """(lsn past the entry, its parts) since the checkpoint, for the caller to apply, to the end."""
@@ -392,6 +399,9 @@ def check_format(disk: Disk) -> None:
     if not words.startswith(FORMAT_WORDS) or not version.isdecimal():
         to_do = f"It should say {FORMAT_WORDS + str(FORMAT)!r}; check that this is the right directory"
         raise Corrupt(where, 0, f"the file that names the format says {words[:60]!r}", to_do)
+    if int(version) < FORMAT:
+        to_do = f"This Trine writes and reads format {FORMAT}; check that this is the right directory"
+        raise Corrupt(where, len(FORMAT_WORDS), f"there never was a format {version}", to_do)
     if int(version) > FORMAT:
         raise NewerFormat(
             f"{disk.describe('')} was written by a newer Trine, in format {version}; this one reads up to "

@@ -37,6 +37,9 @@ from trine.queue.rows import (
     unpack_change,
 )
 
+_DELIVERED, _ACKED = int(Kind.DELIVERED), int(Kind.ACKED)
+"""Nearly all rows are of these kinds; a member of an enum takes longer to look up than to compare."""
+
 BLOCK_BYTES = 64 * 1024
 """Rows are handed to the ledger's log in blocks of about this size; a trace reads a few of them."""
 
@@ -196,7 +199,7 @@ class Ledger:
     def held(self, number: int, first: int, count: int, now: int) -> Lease:
         """The lease that covers the run, or the error that says why there is none any more."""
         lease = self.leases.get(number)
-        if lease is None or not lease.holds_run(first, count):
+        if lease is None or not (lease.holds(first) if count == 1 else lease.holds_run(first, count)):
             raise StaleReceipt(self._why_stale(first))
         deadline = lease.deadline
         if lease.extended is not None:
@@ -270,7 +273,7 @@ class Ledger:
 
     def commit(self, rows: Sequence[Row], change: bytes) -> None:
         """The journal has it: apply the rows and keep them for the block."""
-        self._keep(rows, memoryview(change)[len(change) - ROW.size * len(rows) :])
+        self._keep(rows, change[len(change) - ROW.size * len(rows) :])
         for row in rows:
             self.apply(row)
         if len(self._rows) >= BLOCK_BYTES or len(self._names) > NAMES_MAX - 256:
@@ -287,20 +290,21 @@ class Ledger:
         for row in rows:
             self.apply(row)
 
-    def _keep(self, rows: Sequence[Row], packed: memoryview) -> None:
-        self._fresh_names.clear()
+    def _keep(self, rows: Sequence[Row], packed: bytes | memoryview) -> None:
+        if self._fresh_names:
+            self._fresh_names.clear()
         self._new_block = False
         span, times = self._block_span, self._block_times
         if not self._rows:
             span[0], span[1] = rows[0].first, rows[0].first
             times[0], times[1] = rows[0].at, rows[0].at
-        for row in rows:
-            if row.first < span[0]:
-                span[0] = row.first
-            if row.first + row.count > span[1]:
-                span[1] = row.first + row.count
-            if row.at > times[1]:
-                times[1] = row.at
+        for _, _, _, _, _, at, first, count, _, _ in rows:
+            if first < span[0]:
+                span[0] = first
+            if first + count > span[1]:
+                span[1] = first + count
+            if at > times[1]:
+                times[1] = at
         self._rows += packed
 
     def close_block(self) -> None:
@@ -333,10 +337,10 @@ class Ledger:
     def apply(self, row: Row) -> None:
         number = self.next_row
         self.next_row = number + 1
-        kind = row.kind
-        if kind == Kind.DELIVERED:
+        kind = row[0]
+        if kind == _DELIVERED:
             self._lease(number, row)
-        elif kind in SETTLES:
+        elif kind == _ACKED or kind in SETTLES:
             self._settle(row)
         elif kind in (Kind.NACKED, Kind.RETURNED):
             self._retry(row)
@@ -350,27 +354,26 @@ class Ledger:
             raise AssertionError(f"a ledger row of unknown kind {kind}")
 
     def _lease(self, number: int, row: Row) -> None:
-        first, count = row.first, row.count
+        _, lane, attempt, name, _, _, first, count, until, _ = row
         if self.retries:
-            if count == 1:
-                self.retries.pop(first, None)
-            else:
-                for offset in range(first, first + count):
-                    self.retries.pop(offset, None)
-        member = self._names_list[row.member - 1] if row.member else ""
-        lease = Lease(number, member, first, count, row.attempt, row.until, row.lane)
-        self.leases[number] = lease
+            self._end_retries(first, count)
+        member = self._names_list[name - 1] if name else ""
+        self.leases[number] = Lease(number, member, first, count, attempt, until, lane)
         self.in_flight += count
-        heapq.heappush(self._deadlines, (row.until, number))
+        heapq.heappush(self._deadlines, (until, number))
 
-    def _end_lease(self, row: Row) -> None:
-        lease = self.leases.get(row.lease)
+    def _end_retries(self, first: int, count: int) -> None:
+        for offset in range(first, first + count):
+            self.retries.pop(offset, None)
+
+    def _end_lease(self, number: int, first: int, count: int) -> None:
+        lease = self.leases.get(number)
         if lease is None:
             return
-        lease.end(row.first, row.count)
-        self.in_flight -= row.count
+        lease.end(first, count)
+        self.in_flight -= count
         if lease.left == 0:
-            del self.leases[row.lease]
+            del self.leases[number]
             if len(self._deadlines) > 64 + 4 * len(self.leases):
                 self._deadlines = [(self._earliest(one), one.number) for one in self.leases.values()]
                 heapq.heapify(self._deadlines)
@@ -378,15 +381,11 @@ class Ledger:
             self._watch_deadline(lease)
 
     def _settle(self, row: Row) -> None:
-        if row.lease >= 0:
-            self._end_lease(row)
-        first, count = row.first, row.count
+        _, _, _, _, _, _, first, count, _, number = row
+        if number >= 0:
+            self._end_lease(number, first, count)
         if self.retries:
-            if count == 1:
-                self.retries.pop(first, None)
-            else:
-                for offset in range(first, first + count):
-                    self.retries.pop(offset, None)
+            self._end_retries(first, count)
         self._mark_settled(first, first + count)
         if self.watcher is not None:
             self.watcher.freed(first, count)
@@ -410,7 +409,7 @@ class Ledger:
             self.floor = end
 
     def _retry(self, row: Row) -> None:
-        self._end_lease(row)
+        self._end_lease(row.lease, row.first, row.count)
         for offset in range(row.first, row.first + row.count):
             retry = self.retries[offset] = Retry(row.attempt, row.until, row.lane)
             if self.watcher is not None:

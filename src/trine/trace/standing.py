@@ -61,6 +61,12 @@ class Standing:
             self._member[run] = member
             self._block[run] = number
 
+    def among(self, wanted: frozenset[State]) -> list[int]:
+        """Offsets whose last settlement is one of these; SKIPPED are those without any."""
+        table = np.array([_STATES.get(kind, State.SKIPPED) in wanted for kind in range(256)])
+        found: list[int] = (np.nonzero(table[self._kind])[0] + self._first).tolist()
+        return found
+
     def settled(self, offset: int) -> tuple[State, int, str | None]:
         """(state, attempts, member) of a message that the ledger says is settled."""
         at = offset - self._first
