@@ -37,7 +37,7 @@ from trine.model.clock import Clock, SimulatedClock, SystemClock
 from trine.model.errors import TrineError
 from trine.model.message import Outgoing, Published, PublishReceipt
 from trine.model.options import BackoffConfig, BreakerConfig, GroupConfig, TopicConfig
-from trine.trace.timeline import Trace
+from trine.trace.timeline import Found, Trace
 
 __version__ = "0.1.0"
 
@@ -58,6 +58,7 @@ __all__ = [
     "Consumer",
     "CronDescription",
     "DeadLetter",
+    "Found",
     "Group",
     "GroupConfig",
     "GroupDescription",

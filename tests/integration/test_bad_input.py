@@ -20,22 +20,47 @@ CASES: list[tuple[str, Callable[[trine.Broker, trine.Topic], Any], type[errors.T
     ("topic twice", lambda b, t: b.create_topic("t"), errors.TopicExists, "alter"),
     ("no partitions", lambda b, t: b.create_topic("u", partitions=0), errors.InvalidOption, "partitions"),
     ("unknown option", lambda b, t: b.create_topic("u", colour="red"), errors.InvalidOption, "options are"),
-    ("option of wrong type", lambda b, t: b.create_topic("u", partitions="x"), errors.InvalidOption, "partitions"),
+    (
+        "option of wrong type",
+        lambda b, t: b.create_topic("u", partitions="x"),
+        errors.InvalidOption,
+        "partitions",
+    ),
     ("too large", lambda b, t: t.publish(b"x" * 9_000_000), errors.MessageTooLarge, "reference"),
-    ("too large among many", lambda b, t: t.publish_many([b"x" * 9_000_000]), errors.MessageTooLarge, "takes"),
+    (
+        "too large among many",
+        lambda b, t: t.publish_many([b"x" * 9_000_000]),
+        errors.MessageTooLarge,
+        "takes",
+    ),
     ("value not bytes", lambda b, t: t.publish({"a": 1}), errors.InvalidInput, "json"),
     ("values not bytes", lambda b, t: t.publish_many([1, 2]), errors.InvalidInput, "json"),
     ("nothing to publish", lambda b, t: t.publish_many([]), errors.EmptyBatch, "at least one"),
     ("negative delay", lambda b, t: t.publish(b"", delay=-1), errors.NegativeDelay, "delay"),
     ("negative delay text", lambda b, t: t.publish(b"", delay="-5m"), errors.NegativeDelay, "delay"),
     ("delay above the maximum", lambda b, t: t.publish(b"", delay="8d"), errors.DelayTooLong, "delay_max"),
-    ("deliver_at too far", lambda b, t: t.publish(b"", deliver_at="2200-01-01"), errors.DelayTooLong, "delay_max"),
-    ("both times", lambda b, t: t.publish(b"", delay=1, deliver_at="2200-01-01"), errors.InvalidOption, "not both"),
+    (
+        "deliver_at too far",
+        lambda b, t: t.publish(b"", deliver_at="2200-01-01"),
+        errors.DelayTooLong,
+        "delay_max",
+    ),
+    (
+        "both times",
+        lambda b, t: t.publish(b"", delay=1, deliver_at="2200-01-01"),
+        errors.InvalidOption,
+        "not both",
+    ),
     ("malformed duration", lambda b, t: t.publish(b"", delay="soon"), errors.InvalidDuration, "soon"),
     ("malformed time", lambda b, t: t.publish(b"", deliver_at="tomorrow"), errors.InvalidTime, "tomorrow"),
     ("unknown lane", lambda b, t: t.publish(b"", priority="urgent"), errors.UnknownLane, "high, normal, low"),
     ("unknown partition", lambda b, t: t.publish(b"", partition=99), errors.UnknownPartition, "99"),
-    ("reserved header", lambda b, t: t.publish(b"", headers={"trine-x": b""}), errors.InvalidOption, "broker's own"),
+    (
+        "reserved header",
+        lambda b, t: t.publish(b"", headers={"trine-x": b""}),
+        errors.InvalidOption,
+        "broker's own",
+    ),
     ("header value", lambda b, t: t.publish(b"", headers={"a": 1}), errors.InvalidInput, "header 'a'"),
     ("headers shape", lambda b, t: t.publish(b"", headers=["a"]), errors.InvalidInput, "mapping"),
     ("dedup id", lambda b, t: t.publish(b"", dedup_id=""), errors.InvalidOption, "dedup_id"),
@@ -56,7 +81,12 @@ CASES: list[tuple[str, Callable[[trine.Broker, trine.Topic], Any], type[errors.T
     ("schedule id", lambda b, t: b.cancel("nonsense"), errors.UnknownSchedule, "looks like"),
     ("unknown schedule", lambda b, t: b.cancel("t@5-5"), errors.UnknownSchedule, "t@5-5"),
     ("unknown cron", lambda b, t: b.delete_cron("x"), errors.UnknownSchedule, "crons()"),
-    ("cron expression", lambda b, t: b.create_cron("x", topic="t", expression="?", value=b""), errors.InvalidCron, ""),
+    (
+        "cron expression",
+        lambda b, t: b.create_cron("x", topic="t", expression="?", value=b""),
+        errors.InvalidCron,
+        "",
+    ),
     ("no dead letters", lambda b, t: b.redrive("t"), errors.UnknownTopic, "no dead letters"),
     ("unknown job", lambda b, t: b.resume_redrive("redrive-9"), errors.UnknownJob, "redrives()"),
     ("empty transaction", lambda b, t: b.transaction().commit(), errors.EmptyBatch, "empty"),
@@ -64,7 +94,9 @@ CASES: list[tuple[str, Callable[[trine.Broker, trine.Topic], Any], type[errors.T
 ]
 
 
-@pytest.mark.parametrize(("call", "error", "says"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+@pytest.mark.parametrize(
+    ("call", "error", "says"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+)
 def test_bad_input(
     call: Callable[[trine.Broker, trine.Topic], Any], error: type[errors.TrineError], says: str
 ) -> None:
@@ -102,6 +134,11 @@ def test_everything_is_refused_after_close() -> None:
     consumer.receive()
     broker.close()
     broker.close()
-    for call in (lambda: topic.publish(b""), lambda: consumer.receive(), lambda: broker.topics(), lambda: topic.read()):
+    for call in (
+        lambda: topic.publish(b""),
+        lambda: consumer.receive(),
+        lambda: broker.topics(),
+        lambda: topic.read(),
+    ):
         with pytest.raises(errors.Closed, match=r"trine\.open"):
             call()

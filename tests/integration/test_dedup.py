@@ -27,7 +27,11 @@ def test_twins_in_one_batch_and_scheduled_ones() -> None:
     with trine.open(":memory:", clock=clock) as broker:
         topic = broker.create_topic("t")
         published = topic.publish_many(
-            [Outgoing(value=b"a", dedup_id="1"), Outgoing(value=b"b", dedup_id="2"), Outgoing(value=b"c", dedup_id="1")]
+            [
+                Outgoing(value=b"a", dedup_id="1"),
+                Outgoing(value=b"b", dedup_id="2"),
+                Outgoing(value=b"c", dedup_id="1"),
+            ]
         )
         assert [receipt.duplicate for receipt in published] == [False, False, True]
         assert published[2].message_id == published[0].message_id

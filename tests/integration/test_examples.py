@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_PRINTED = re.compile(r"^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _RESULT = re.compile(r"^(\s*)(\S.*?)  # -> (.+)$", re.MULTILINE)
 
 
@@ -58,7 +59,7 @@ def test_the_tour_ends_well_and_shows_what_it_promises() -> None:
     "page", [page for page in PAGES if samples(page).strip()], ids=lambda page: page.stem
 )
 def test_samples_of_the_documentation_run(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "sample"}
@@ -68,3 +69,6 @@ def test_samples_of_the_documentation_run(
         close = getattr(names.get("broker"), "close", None)
         if close is not None:
             close()
+    printed = capsys.readouterr().out
+    for shown in _PRINTED.findall(page.read_text(encoding="utf-8")):
+        assert shown in printed

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 import trine
@@ -11,21 +9,14 @@ from trine import Outgoing, SimulatedClock
 from trine.model import errors
 
 
-@pytest.fixture
-def clock() -> SimulatedClock:
-    return SimulatedClock()
-
-
-@pytest.fixture
-def broker(clock: SimulatedClock) -> Iterator[trine.Broker]:
-    with trine.open(":memory:", clock=clock, seed=1) as broker:
-        yield broker
-
-
 def test_the_same_key_lands_where_kafka_puts_it(broker: trine.Broker) -> None:
     topic = broker.create_topic("t", partitions=100)
     # Values of Kafka's own tests of murmur2, as (hash & 0x7fffffff) % 100.
-    for key, murmur in ((b"21", -973932308), (b"foobar", -790332482), (b"a-little-bit-long-string", -985981536)):
+    for key, murmur in (
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+    ):
         assert topic.publish(b"", key=key).partition == (murmur & 0x7FFFFFFF) % 100
 
 
@@ -61,7 +52,9 @@ def test_reader_positions_are_committed(broker: trine.Broker) -> None:
     assert len(again.read(max=100)) == 10
 
 
-def test_retention_waits_for_groups_unless_told_otherwise(broker: trine.Broker, clock: SimulatedClock) -> None:
+def test_retention_waits_for_groups_unless_told_otherwise(
+    broker: trine.Broker, clock: SimulatedClock
+) -> None:
     for name, waits in (("patient", True), ("strict", False)):
         topic = broker.create_topic(
             name, partitions=1, retention="1h", segment_bytes=4096, retention_waits_for_groups=waits
@@ -86,7 +79,9 @@ def test_retention_waits_for_groups_unless_told_otherwise(broker: trine.Broker, 
 
 
 def test_compaction_keeps_the_last_of_each_key(broker: trine.Broker, clock: SimulatedClock) -> None:
-    topic = broker.create_topic("t", partitions=1, compact=True, segment_bytes=4096, retention=None, tombstone="1h")
+    topic = broker.create_topic(
+        "t", partitions=1, compact=True, segment_bytes=4096, retention=None, tombstone="1h"
+    )
     for i in range(200):
         topic.publish(b"%d" % i + b"." * 200, key=b"k%d" % (i % 5))
     topic.publish(None, key=b"k0")
@@ -132,7 +127,9 @@ def test_purge_alter_and_delete(broker: trine.Broker) -> None:
     broker.create_topic("t").publish(b"again")
 
 
-def test_scheduled_messages_are_listed_moved_and_cancelled(broker: trine.Broker, clock: SimulatedClock) -> None:
+def test_scheduled_messages_are_listed_moved_and_cancelled(
+    broker: trine.Broker, clock: SimulatedClock
+) -> None:
     topic = broker.create_topic("t", partitions=1)
     ids = [topic.publish(b"%d" % i, delay=f"{i}h").message_id for i in range(1, 6)]
     assert [one.value for one in topic.schedules()] == [b"1", b"2", b"3", b"4", b"5"]
@@ -177,3 +174,18 @@ def test_cron_fires_on_time_once(broker: trine.Broker, clock: SimulatedClock) ->
     assert broker.crons() == []
     with pytest.raises(errors.InvalidCron):
         broker.create_cron("bad", topic="t", expression="61 * * * *", value=b"")
+
+
+def test_a_message_moved_twice_into_far_hours_is_still_found(
+    broker: trine.Broker, clock: SimulatedClock
+) -> None:
+    topic = broker.create_topic("t", partitions=1)
+    waiting = topic.publish(b"x", delay="1d").message_id
+    for delay in ("3d", "5d", "2d", "5d"):
+        broker.reschedule(waiting, delay=delay)
+    assert [(one.id, one.due_ms - clock.now_ms()) for one in topic.schedules()] == [(waiting, 5 * 86_400_000)]
+    broker.reschedule(waiting, delay="4d")
+    broker.cancel(waiting)
+    assert topic.schedules() == []
+    with pytest.raises(errors.UnknownSchedule, match="cancelled"):
+        broker.cancel(waiting)

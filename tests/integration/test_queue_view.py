@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 import trine
 from trine import Outgoing, SimulatedClock
 from trine.model import errors
-
-
-@pytest.fixture
-def clock() -> SimulatedClock:
-    return SimulatedClock()
-
-
-@pytest.fixture
-def broker(clock: SimulatedClock) -> Iterator[trine.Broker]:
-    with trine.open(":memory:", clock=clock, seed=1) as broker:
-        yield broker
 
 
 def values(messages: tuple[trine.Message, ...]) -> list[bytes | None]:
@@ -67,7 +54,9 @@ def test_backoff_grows_and_is_capped(broker: trine.Broker, clock: SimulatedClock
     assert waits == [1000, 3000, 3000, 3000, 3000]
 
 
-def test_lease_expiry_redelivers_and_the_old_receipt_is_stale(broker: trine.Broker, clock: SimulatedClock) -> None:
+def test_lease_expiry_redelivers_and_the_old_receipt_is_stale(
+    broker: trine.Broker, clock: SimulatedClock
+) -> None:
     topic = broker.create_topic("t")
     topic.publish(b"x")
     group = topic.group("g", lease="10s", backoff={"first_ms": 0, "jitter": 0.0})
@@ -117,7 +106,9 @@ def test_max_deliveries_then_dead_letter_with_reason_and_headers(broker: trine.B
     assert topic.group("g").lag().count == 0
 
 
-def test_reject_batch_and_redrive_with_edit_rate_and_dry_run(broker: trine.Broker, clock: SimulatedClock) -> None:
+def test_reject_batch_and_redrive_with_edit_rate_and_dry_run(
+    broker: trine.Broker, clock: SimulatedClock
+) -> None:
     topic = broker.create_topic("t")
     topic.publish_many([b"%d" % i for i in range(10)])
     consumer = topic.group("g").consumer("m")
@@ -162,7 +153,9 @@ def test_weights_let_the_low_lane_through(broker: trine.Broker) -> None:
 
 def test_key_order_one_at_a_time_in_order(broker: trine.Broker) -> None:
     topic = broker.create_topic("t", partitions=2)
-    topic.publish_many([Outgoing(value=b"%s%d" % (k, i), key=k) for i in range(3) for k in (b"a", b"b", b"c")])
+    topic.publish_many(
+        [Outgoing(value=b"%s%d" % (k, i), key=k) for i in range(3) for k in (b"a", b"b", b"c")]
+    )
     group = topic.group("g", order="key")
     one, two = group.consumer("one"), group.consumer("two")
     first = one.receive(max=10) + two.receive(max=10)
@@ -264,7 +257,10 @@ def test_subscriptions_filters_and_retained_messages(broker: trine.Broker) -> No
     topic.publish(b"b0", key="b", headers={"kind": "y"})
     topic.publish(b"c0", key="c")
     topic.publish(None, key="c")
-    with topic.subscribe() as everything, topic.subscribe("only-y", durable=True, headers={"kind": "y"}) as only:
+    with (
+        topic.subscribe() as everything,
+        topic.subscribe("only-y", durable=True, headers={"kind": "y"}) as only,
+    ):
         assert sorted(values(everything.receive(max=10))) == [b"a2", b"b0"]
         topic.publish(b"b1", key="b", headers={"kind": "y"})
         assert values(everything.receive(max=10)) == [b"b1"]

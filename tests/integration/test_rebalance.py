@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 import trine
@@ -11,20 +9,11 @@ from trine import Outgoing, SimulatedClock
 from trine.model import errors
 
 
-@pytest.fixture
-def clock() -> SimulatedClock:
-    return SimulatedClock()
-
-
-@pytest.fixture
-def broker(clock: SimulatedClock) -> Iterator[trine.Broker]:
-    with trine.open(":memory:", clock=clock, seed=1) as broker:
-        yield broker
-
-
 def fill(topic: trine.Topic, each: int) -> None:
     partitions = len(topic.offsets())
-    topic.publish_many([Outgoing(value=b"%d" % i, partition=i % partitions) for i in range(each * partitions)])
+    topic.publish_many(
+        [Outgoing(value=b"%d" % i, partition=i % partitions) for i in range(each * partitions)]
+    )
 
 
 def test_only_what_must_move_moves(broker: trine.Broker) -> None:
@@ -40,7 +29,9 @@ def test_only_what_must_move_moves(broker: trine.Broker) -> None:
     after = {consumer.name: set(consumer.partitions) for consumer in (a, b, c, d)}
     assert sum(len(before[name] - after[name]) for name in before) == 1
     d.close()
-    assert {name: len(set(x.partitions)) for name, x in zip("abc", (a, b, c), strict=True)} == dict.fromkeys("abc", 2)
+    assert {name: len(set(x.partitions)) for name, x in zip("abc", (a, b, c), strict=True)} == dict.fromkeys(
+        "abc", 2
+    )
 
 
 def test_a_moving_partition_waits_for_its_old_owner(broker: trine.Broker, clock: SimulatedClock) -> None:
@@ -61,7 +52,9 @@ def test_a_moving_partition_waits_for_its_old_owner(broker: trine.Broker, clock:
     assert {message.partition for message in got} == {moving}
 
 
-def test_a_slow_owner_loses_its_leases_after_the_bounded_wait(broker: trine.Broker, clock: SimulatedClock) -> None:
+def test_a_slow_owner_loses_its_leases_after_the_bounded_wait(
+    broker: trine.Broker, clock: SimulatedClock
+) -> None:
     topic = broker.create_topic("t", partitions=2)
     fill(topic, 2)
     group = topic.group("g", order="partition", move_wait="1s")

@@ -339,6 +339,17 @@ def test_by_key_and_time(broker: Broker, clock: SimulatedClock) -> None:
     assert broker.search("orders")[0].state is None
 
 
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize("key", [b"", b"k", b"c-7", b"long" * 40, b"longer" * 4000])
+def test_a_key_is_found_in_a_long_log(broker: Broker, key: bytes, compression: str) -> None:
+    orders = broker.create_topic("orders", partitions=1, compression=compression)
+    for _ in range(4):
+        orders.publish_many([b"x"] * 200)
+    orders.publish(b"y", key=key)
+    orders.publish_many([{"value": b"z", "key": key + b"2"}] * 200)
+    assert ids(broker.search("orders", key=key)) == ["orders/0/800"]
+
+
 def test_by_state(broker: Broker, clock: SimulatedClock) -> None:
     orders = broker.create_topic("orders", partitions=1)
     orders.publish_many([b"x"] * 10)

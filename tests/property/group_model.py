@@ -81,7 +81,9 @@ class Model:
     def placed(self, serial: int, partition: int, offset: int, value: bytes, now: int) -> None:
         """The log has this message at this place."""
         entry = self.entries[serial]
-        assert entry.phase == SCHEDULED, f"{serial} is in the log twice: at {entry.id} and {partition}/{offset}"
+        assert entry.phase == SCHEDULED, (
+            f"{serial} is in the log twice: at {entry.id} and {partition}/{offset}"
+        )
         assert entry.due <= now, f"{serial} came {entry.due - now} ms early"
         entry.phase, entry.partition, entry.offset = FREE, partition, offset
         self.at[partition, offset] = serial
@@ -95,7 +97,9 @@ class Model:
     def forgot_dedup(self, dedup_id: str) -> bool:
         """Recovery finds ids in the log: one whose message was deleted may be forgotten."""
         entry = self.entries.get(self.dedup[dedup_id][2])
-        return entry is None or entry.phase == SETTLED and entry.how in ("cancelled", "gone") or self.gone(entry)
+        return (
+            entry is None or entry.phase == SETTLED and entry.how in ("cancelled", "gone") or self.gone(entry)
+        )
 
     # --- questions
 
@@ -145,21 +149,32 @@ class Model:
 
     def delivered(self, serial: int, attempt: int, deadline: int, member: str, now: int) -> None:
         entry = self.entries[serial]
-        assert entry.phase in (FREE, RETRY), f"{serial} was delivered while {entry.phase} {entry.how}: {entry}"
+        assert entry.phase in (FREE, RETRY), (
+            f"{serial} was delivered while {entry.phase} {entry.how}: {entry}"
+        )
         assert not entry.expired(now), f"{serial} was delivered after it expired"
         if entry.phase == RETRY:
             assert entry.due <= now, f"{serial} was delivered {entry.due - now} ms before its retry was due"
-        assert attempt - 1 in entry.counts, f"{serial}: attempt {attempt}, but {entry.counts} deliveries count so far"
+        assert attempt - 1 in entry.counts, (
+            f"{serial}: attempt {attempt}, but {entry.counts} deliveries count so far"
+        )
         assert attempt <= MAX_DELIVERIES
         assert deadline == now + LEASE_MS
         self._check_order(entry)
-        entry.phase, entry.counts, entry.deadline, entry.member = LEASED, frozenset({attempt - 1}), deadline, member
+        entry.phase, entry.counts, entry.deadline, entry.member = (
+            LEASED,
+            frozenset({attempt - 1}),
+            deadline,
+            member,
+        )
 
     def _check_order(self, entry: Entry) -> None:
         if self.disordered:
             return
         if self.order == "key" and entry.key is not None:
-            assert not self.holders(entry), f"two of key {entry.key!r} at a time: {self.holders(entry)} and {entry}"
+            assert not self.holders(entry), (
+                f"two of key {entry.key!r} at a time: {self.holders(entry)} and {entry}"
+            )
         if self.order == "none":
             return
         for one in self.in_log():

@@ -48,12 +48,19 @@ outgoing = st.fixed_dictionaries(
         "partition": st.integers(0, PARTITIONS - 1),
     },
 )
-plain = st.fixed_dictionaries(
-    {}, optional={"key": st.sampled_from(KEYS), "priority": st.sampled_from(LANES)}
-)
+plain = st.fixed_dictionaries({}, optional={"key": st.sampled_from(KEYS), "priority": st.sampled_from(LANES)})
 durability = st.sampled_from(("synced", "synced", "synced", "written", "memory"))
 some = st.integers(0, 30)
-MS = {"1ms": 1, "2s": 2000, "12s": 12_000, "70m": 4_200_000, "3h": 10_800_000, "1s": 1000, "5s": 5000, "15s": 15_000}
+MS = {
+    "1ms": 1,
+    "2s": 2000,
+    "12s": 12_000,
+    "70m": 4_200_000,
+    "3h": 10_800_000,
+    "1s": 1000,
+    "5s": 5000,
+    "15s": 15_000,
+}
 
 
 class GroupMachine(RuleBasedStateMachine):
@@ -166,7 +173,9 @@ class GroupMachine(RuleBasedStateMachine):
         entry = Entry(self.serial, options.get("key"), lane, SCHEDULED, due=due, expires=expires)
         return {"value": value, **options}, entry
 
-    def published(self, drafts: list[tuple[dict[str, Any], Entry]], receipts: list[trine.PublishReceipt]) -> None:
+    def published(
+        self, drafts: list[tuple[dict[str, Any], Entry]], receipts: list[trine.PublishReceipt]
+    ) -> None:
         model, now = self.model, self.now
         assert len(receipts) == len(drafts)
         for (options, entry), receipt in zip(drafts, receipts, strict=True):
@@ -176,7 +185,9 @@ class GroupMachine(RuleBasedStateMachine):
                 if receipt.duplicate:
                     assert receipt.message_id == known
                     continue
-                assert self.forgetful and model.forgot_dedup(dedup_id), f"{dedup_id} is at {known}, and was taken again"
+                assert self.forgetful and model.forgot_dedup(dedup_id), (
+                    f"{dedup_id} is at {known}, and was taken again"
+                )
             assert not receipt.duplicate, f"{options} is new"
             model.entries[entry.serial] = entry
             if dedup_id is not None:
@@ -197,7 +208,9 @@ class GroupMachine(RuleBasedStateMachine):
         assert receipt.durability == level
         self.published([one], [receipt])
 
-    @rule(given=st.lists(st.tuples(outgoing | plain, st.booleans()), min_size=1, max_size=6), level=durability)
+    @rule(
+        given=st.lists(st.tuples(outgoing | plain, st.booleans()), min_size=1, max_size=6), level=durability
+    )
     def publish_many(self, given: list[tuple[dict[str, Any], bool]], level: str) -> None:
         drafts = [self.draft(options, big) for options, big in given]
         self.published(drafts, list(self.topic.publish_many([one for one, _ in drafts], durability=level)))
@@ -266,7 +279,8 @@ class GroupMachine(RuleBasedStateMachine):
                 call()
             return False
         call()
-        self.old += messages[:1]
+        if how != "extend":
+            self.old += messages[:1]
         return True
 
     @precondition(lambda self: self.held)
@@ -294,7 +308,9 @@ class GroupMachine(RuleBasedStateMachine):
         messages = self.pick(indexes)
         consumer = self.consumers[self.entry(messages[0]).member]
         if by_receipt:
-            done = self.settle(messages, "nack", lambda: self.group.nack([one.receipt for one in messages], delay=delay))
+            done = self.settle(
+                messages, "nack", lambda: self.group.nack([one.receipt for one in messages], delay=delay)
+            )
         else:
             done = self.settle(messages, "nack", lambda: consumer.nack(messages, delay=delay))
         if done:
@@ -307,7 +323,9 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(indexes=st.lists(some, min_size=1, max_size=3))
     def reject(self, indexes: list[int]) -> None:
         messages = self.pick(indexes)
-        if self.settle(messages, "reject", lambda: self.group.reject([one.receipt for one in messages], "bad")):
+        if self.settle(
+            messages, "reject", lambda: self.group.reject([one.receipt for one in messages], "bad")
+        ):
             for serial in {self.entry(one).serial for one in messages}:
                 self.model.rejected(serial)
                 self.held.pop(serial)
@@ -368,7 +386,9 @@ class GroupMachine(RuleBasedStateMachine):
 
     # --- time and upkeep
 
-    @rule(ms=st.sampled_from((1, 999, 1000, 5000, 9999, 10_000, 26_000, 61_000, 3_600_000)), tick=st.booleans())
+    @rule(
+        ms=st.sampled_from((1, 999, 1000, 5000, 9999, 10_000, 26_000, 61_000, 3_600_000)), tick=st.booleans()
+    )
     def advance(self, ms: int, tick: bool) -> None:
         self.world.clock.advance(ms / 1000)
         if tick:
@@ -451,6 +471,7 @@ class GroupMachine(RuleBasedStateMachine):
         lsn, kept = max((one for one in self.history if one[0] <= survived), key=lambda one: one[0])
         between = [one for one in self.history if one[0] > lsn]
         self.model = kept.copy()
+        self.history = [one for one in self.history if one[0] <= survived]
         self.reopened()
         if survived > lsn and between:
             self.blur(between[0][1])
@@ -468,6 +489,7 @@ class GroupMachine(RuleBasedStateMachine):
     def close_and_reopen(self) -> None:
         receipts = [one.receipt for one in self.held.values()]
         self.world.close()
+        self.history = [(0, self.model.copy())]
         self.reopened()
         self.absorb_after_crash(receipts)
 
@@ -481,7 +503,6 @@ class GroupMachine(RuleBasedStateMachine):
         self.held.clear()
         self.old.clear()
         self.old_receipts = receipts
-        self.history.clear()
         model, offsets = self.model, self.topic.offsets()
         for partition, (first, _) in offsets.items():
             model.starts[partition] = min(model.starts[partition], first)

@@ -24,7 +24,9 @@ class Waits:
         while store.synced_lsn < lsn:
             if self._syncing is None or self._syncing.done():
                 loop = asyncio.get_running_loop()
-                self._syncing = asyncio.ensure_future(loop.run_in_executor(None, self._engine.sync, store.end_lsn))
+                self._syncing = asyncio.ensure_future(
+                    loop.run_in_executor(None, self._engine.sync, store.end_lsn)
+                )
             await asyncio.shield(self._syncing)
 
     async def arrival(self, group: GroupState, seen: int, timeout_ms: int) -> None:

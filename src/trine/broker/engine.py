@@ -54,6 +54,7 @@ from trine.model.clock import Clock
 from trine.model.durability import Level
 from trine.model.errors import (
     Closed,
+    Corrupt,
     DiskFull,
     GroupExists,
     InvalidOption,
@@ -208,6 +209,8 @@ class Engine:
     def check_open(self) -> None:
         if self.closed:
             raise Closed("this broker is closed; open it again with trine.open")
+        if isinstance(self.failure, Corrupt):
+            raise self.failure
         if self.failure is not None:
             raise StoreFailed(
                 f"the broker's own work failed, close it and open it again: {self.failure}"
@@ -309,7 +312,7 @@ class Engine:
         for cron in [cron for cron in self.meta.crons.values() if cron.topic == topic.name]:
             entry.meta(CronDeleted(cron.name), self.apply_meta)
         entry.meta(TopicDeleted(topic.name), self.apply_meta)
-        return self.commit(entry, Level.SYNCED)
+        return self.commit(entry, Level.SYNCED, reserve=True)
 
     def dead_letter_topic(self, topic: TopicState) -> TopicState:
         """The topic's dead letters, created with the first one."""
@@ -340,7 +343,7 @@ class Engine:
     def delete_group(self, topic: TopicState, name: str) -> int:
         entry = Entry()
         entry.meta(GroupDeleted(topic.name, name), self.apply_meta)
-        return self.commit(entry, Level.SYNCED)
+        return self.commit(entry, Level.SYNCED, reserve=True)
 
     def register_producer(self, name: str) -> tuple[ProducerMeta, int]:
         """A producer's id stays; its epoch rises, which puts an older one of the same name out of use."""
@@ -381,7 +384,7 @@ class Engine:
         entry = Entry()
         for partition, start in starts:
             entry.meta(LogStarted(partition.topic.name, partition.number, start), self.apply_meta)
-        return self.commit(entry, level)
+        return self.commit(entry, level, reserve=True)
 
     # --- metadata: apply
 

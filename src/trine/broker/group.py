@@ -399,9 +399,7 @@ class GroupState:
         for part, (number, first, count) in runs:
             lease = part.ledger.held(number, first, count, now)
             name = part.ledger.name(lease.member)
-            mine.rows(
-                part, (Row(_ACKED, lease.lane, lease.attempt, name, 0, now, first, count, 0, number),)
-            )
+            mine.rows(part, (Row(_ACKED, lease.lane, lease.attempt, name, 0, now, first, count, 0, number),))
             total += count
             parts.append(part)
         if entry is None:

@@ -152,7 +152,7 @@ class Housekeeper:
             entry = Entry()
             for hour in list(topic.schedule.finished(now - kept)):
                 entry.meta(BucketDropped(topic.name, hour), engine.apply_meta)
-            engine.commit(entry, Level.WRITTEN)
+            engine.commit(entry, Level.WRITTEN, reserve=True)
 
     def _retained_from(self, topic: TopicState, partition: Partition, now: int) -> int:
         config = topic.config

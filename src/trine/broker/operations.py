@@ -16,6 +16,7 @@ from trine.broker.entry import Entry
 from trine.broker.metadata import CronDeleted, CronMeta, CronSet
 from trine.broker.schedule import Over, hour_of
 from trine.broker.stored import DeadLetter, StoredMessage
+from trine.broker.waits import find_waiting
 from trine.log import batch
 from trine.log.compaction import latest_by_key
 from trine.model import limits
@@ -30,7 +31,7 @@ from trine.model.errors import (
     TooMany,
     UnknownSchedule,
 )
-from trine.model.ids import check_name, parse_schedule_id
+from trine.model.ids import ScheduleId, check_name, parse_schedule_id
 from trine.model.message import Headers, Instant, Outgoing, Published, as_bytes, draft, due_ms
 from trine.model.options import GroupConfig
 from trine.model.receipt import read_receipt
@@ -286,9 +287,10 @@ def scheduled(topic: TopicState, limit: int) -> list[Scheduled]:
 def cancel_schedule(engine: Engine, text: str) -> int:
     schedule_id = parse_schedule_id(text)
     topic = engine.topic(schedule_id.topic)
-    bucket, row = topic.schedule.find(schedule_id)
+    waiting = find_waiting(topic, schedule_id)
     entry = Entry()
-    topic.end_waits(entry, bucket.hour, Over.CANCELLED, [row], [0], engine.clock.now_ms())
+    row = waiting.header.base_offset
+    topic.end_waits(entry, waiting.bucket.hour, Over.CANCELLED, [row], [0], engine.clock.now_ms())
     return engine.commit(entry, Level.SYNCED, reserve=True)
 
 
@@ -300,15 +302,18 @@ def move_schedule(engine: Engine, text: str, delay: Any, deliver_at: Any) -> int
         raise InvalidOption("give delay or deliver_at, one of them")
     now = engine.clock.now_ms()
     due = due_ms(delay, deliver_at, topic.config, now) or now
-    bucket, row = topic.schedule.find(schedule_id)
-    header = topic.schedule.header(bucket, row)
-    record = topic.schedule.record(bucket, row)
+    waiting = find_waiting(topic, schedule_id)
+    bucket, header, row = waiting.bucket, waiting.header, waiting.header.base_offset
+    first = schedule_id
+    if header.producer_id >= 0:
+        first = ScheduleId(topic.name, header.producer_id, header.base_sequence)
+    record = batch.decode(bucket.log.read_batch(waiting.position, header.size))[0]
     entry = Entry()
     topic.end_waits(entry, bucket.hour, Over.MOVED, [row], [hour_of(due)], now)
     flags = header.attributes & (batch.HAS_TTL | batch.HAS_DEDUP)
     data = batch.encode_single(
         record.timestamp, record.key, record.value, record.headers, lane=header.lane, flags=flags,
-        producer_id=schedule_id.hour, producer_epoch=0, base_sequence=schedule_id.row,
+        producer_id=first.hour, producer_epoch=0, base_sequence=first.row,
     )  # fmt: skip
     topic.put_waiting(entry, hour_of(due), [(data, due)])
     return engine.commit(entry, Level.SYNCED)

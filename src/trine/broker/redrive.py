@@ -251,7 +251,7 @@ class RedriveJob:
     ) -> None:
         places, _ = target.add(entry, [made for _, _, made in letters], now)
         for (part, letter, _), place in zip(letters, places, strict=True):
-            link = pack_place(*place) if not isinstance(place, str) else 0
+            link = pack_place(*place) if not isinstance(place, str) else -1
             why = part.ledger.name(target.name)
             row = Row(Kind.REDRIVEN, 0, 0, 0, why, now, letter.offset, 1, link, -1)
             entry.rows(part, (row,))

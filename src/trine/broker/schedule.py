@@ -32,7 +32,6 @@ from trine.log import batch
 from trine.log.batch import Header, StoredRecord
 from trine.log.log import Log
 from trine.model.duration import HOUR_MS
-from trine.model.errors import UnknownSchedule
 from trine.model.ids import ScheduleId
 from trine.model.message import H_DEDUP
 from trine.queue.wheel import Wheel
@@ -63,7 +62,7 @@ class Waiting(NamedTuple):
 class Bucket:
     """One hour's messages."""
 
-    __slots__ = ("hour", "live", "loaded", "log", "log_id", "over", "places", "size_of")
+    __slots__ = ("hour", "live", "loaded", "log", "log_id", "over", "places", "size_of", "verified")
 
     def __init__(self, hour: int, log_id: int, log: Log) -> None:
         self.hour = hour
@@ -71,6 +70,7 @@ class Bucket:
         self.log = log
         self.live = 0
         self.loaded = False
+        self.verified = False
         self.over = BitMap64()
         self.places = array("q")
         """Byte position by row (rows of blocks included), once loaded."""
@@ -84,7 +84,6 @@ class Schedule:
         self.buckets: dict[int, Bucket] = {}
         self._origin: dict[int, ScheduleId] = {}
         """First ids of moved messages, by where they are now."""
-        self._moved: dict[ScheduleId, int] = {}
         self._leaving: set[int] = set()
         """Taken off the wheel, and on their way into the log."""
 
@@ -104,57 +103,6 @@ class Schedule:
         if due is not None:
             loads.append(due)
         return min(loads, default=None)
-
-    def find(self, schedule_id: ScheduleId) -> tuple[Bucket, int]:
-        """Where a waiting message is, or an error that says what became of it."""
-        bucket = self.buckets.get(schedule_id.hour)
-        if bucket is None:
-            raise UnknownSchedule(
-                f"there is no scheduled message {schedule_id}; it may have been delivered long ago"
-            )
-        self.load(bucket)
-        row = schedule_id.row
-        if row < len(bucket.places) and bucket.size_of[row] and row not in bucket.over:
-            return bucket, row
-        how = self.fate(schedule_id)
-        if how is not None and how[0] is Over.MOVED:
-            self.load(self.buckets[how[2]])
-            ref = self._moved.get(schedule_id)
-            if ref is not None:
-                moved = self.buckets[ref >> ROW_BITS]
-                if ref & 0xFFFFFFFF not in moved.over:
-                    return moved, ref & 0xFFFFFFFF
-                how = self.fate(ScheduleId(schedule_id.topic, moved.hour, ref & 0xFFFFFFFF))
-        became = {Over.FIRED: "was delivered", Over.CANCELLED: "was cancelled", Over.MOVED: "was moved"}
-        what = became[how[0]] if how else "is not known"
-        raise UnknownSchedule(f"scheduled message {schedule_id} {what}; `schedules()` lists what is waiting")
-
-    def fate(self, schedule_id: ScheduleId) -> tuple[Over, int, int] | None:
-        """How the wait of a message ended: (how, when, where it went), None if it still waits."""
-        bucket = self.buckets.get(schedule_id.hour)
-        if bucket is None:
-            return None
-        for position, header in bucket.log.headers():
-            if header.is_block:
-                data = bucket.log.read_at(position, header.size)
-                kind, at, rows, targets = unpack_over(batch.block_payload(data))
-                found = np.nonzero(rows == schedule_id.row)[0]
-                if len(found):
-                    return kind, at, int(targets[found[0]])
-        return None
-
-    def settled_at(self, schedule_id: ScheduleId) -> tuple[Over, int, int] | None:
-        """`fate`, followed through moves."""
-        how = self.fate(schedule_id)
-        if how is not None and how[0] is Over.MOVED:
-            self.load(self.buckets[how[2]])
-            ref = self._moved.get(schedule_id)
-            return (
-                None
-                if ref is None
-                else self.fate(ScheduleId(schedule_id.topic, ref >> ROW_BITS, ref & 0xFFFFFFFF))
-            )
-        return how
 
     def record(self, bucket: Bucket, row: int) -> StoredRecord:
         return batch.decode(self._data(bucket, row))[0]
@@ -248,7 +196,7 @@ class Schedule:
         bucket.places.append(place)
         if header.is_block:
             bucket.size_of.append(0)
-            stored = data if data is not None else bucket.log.read_at(place, header.size)
+            stored = data if data is not None else bucket.log.read_batch(place, header.size)
             _, _, rows, _ = unpack_over(batch.block_payload(stored))
             for row in rows.tolist():
                 bucket.over.add(row)
@@ -264,13 +212,13 @@ class Schedule:
         if header.producer_id >= 0:
             first = ScheduleId(self._topic.name, header.producer_id, header.base_sequence)
             self._origin[ref] = first
-            self._moved[first] = ref
         self._wheel.add(header.max_time_ms, ref)
 
     def load(self, bucket: Bucket) -> None:
         """Reads a bucket into the wheel: only what still waits."""
         if bucket.loaded:
             return
+        self._verify(bucket)
         bucket.loaded = True
         blocks, rows, dues = [], [], []
         for position, header in bucket.log.headers():
@@ -288,9 +236,8 @@ class Schedule:
                 ref = bucket.hour << ROW_BITS | header.base_offset
                 first = ScheduleId(self._topic.name, header.producer_id, header.base_sequence)
                 self._origin[ref] = first
-                self._moved[first] = ref
         for position, size in blocks:
-            _, _, over, _ = unpack_over(batch.block_payload(bucket.log.read_at(position, size)))
+            _, _, over, _ = unpack_over(batch.block_payload(bucket.log.read_batch(position, size)))
             bucket.over.update(over.tolist())
         if bucket.over:
             waiting = [(due, row) for due, row in zip(dues, rows, strict=True) if row not in bucket.over]
@@ -299,11 +246,15 @@ class Schedule:
         refs = np.asarray(rows, dtype=np.int64) | np.int64(bucket.hour << ROW_BITS)
         self._wheel.add_many(np.asarray(dues, dtype=np.int64), refs)
 
+    def _verify(self, bucket: Bucket) -> None:
+        """Due times are taken from headers, which no reader checks: all of a bucket is checked before, once."""
+        if not bucket.verified:
+            for _ in bucket.log.verify():
+                pass
+            bucket.verified = True
+
     def drop(self, hour: int) -> None:
-        bucket = self.buckets.pop(hour)
-        gone = [first for first, ref in self._moved.items() if ref >> ROW_BITS == bucket.hour]
-        for first in gone:
-            del self._moved[first]
+        del self.buckets[hour]
 
     def finished(self, before_ms: int) -> Iterator[int]:
         """Hours whose messages are all over, and whose end lies before a time."""
@@ -312,7 +263,7 @@ class Schedule:
                 yield hour
 
     def _data(self, bucket: Bucket, row: int) -> bytes:
-        return bucket.log.read_at(bucket.places[row], bucket.size_of[row])
+        return bucket.log.read_batch(bucket.places[row], bucket.size_of[row])
 
 
 def hour_of(due_ms: int) -> int:

@@ -312,7 +312,7 @@ class TopicState:
         targets: dict[tuple[int, int, int], list[tuple[int, batch.Record]]] = {}
         for _, ref in taken:
             bucket = schedule.buckets[ref >> 32]
-            stored = bucket.log.read_at(bucket.places[ref & 0xFFFFFFFF], bucket.size_of[ref & 0xFFFFFFFF])
+            stored = bucket.log.read_batch(bucket.places[ref & 0xFFFFFFFF], bucket.size_of[ref & 0xFFFFFFFF])
             header = batch.read_header(stored)
             record = batch.decode(stored)[0]
             headers = record.headers
@@ -424,7 +424,10 @@ def _chunks(drafts: Sequence[Draft], indexes: list[int]) -> list[list[int]]:
     for index in indexes:
         one = drafts[index]
         bytes_ = (
-            len(one.value or b"") + len(one.key or b"") + sum(len(n) + len(v or b"") for n, v in one.headers) + 64
+            len(one.value or b"")
+            + len(one.key or b"")
+            + sum(len(n) + len(v or b"") for n, v in one.headers)
+            + 64
         )
         if chunks[-1] and (
             size + bytes_ > limits.BATCH_BYTES_MAX or len(chunks[-1]) >= limits.BATCH_MESSAGES_MAX

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
@@ -32,9 +32,19 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     events: list[Event]
 
 
-def wait_of(topic: TopicState, schedule_id: ScheduleId) -> Wait:
-    """Everything the schedule knows of an id; UnknownSchedule if its hour is not kept any more."""
-    bucket = topic.schedule.buckets.get(schedule_id.hour)
+class Step(NamedTuple):
+    """One place a message waited in, and how that wait ended (how, when, where it went): None if it still waits."""
+
+    bucket: Bucket
+    header: Header
+    position: int
+    fate: tuple[Over, int, int] | None
+
+
+def steps(topic: TopicState, schedule_id: ScheduleId) -> list[Step]:
+    """Where a message waited, from its first place through every move; UnknownSchedule if that is not kept."""
+    buckets = topic.schedule.buckets
+    bucket = buckets.get(schedule_id.hour)
     found = None if bucket is None else _placed(bucket, schedule_id.row)
     if bucket is None or found is None:
         raise UnknownSchedule(
@@ -45,39 +55,71 @@ def wait_of(topic: TopicState, schedule_id: ScheduleId) -> Wait:
     if header.producer_id >= 0:  # a moved one, asked for by where it went: the first id is its name
         first = ScheduleId(topic.name, header.producer_id, header.base_sequence)
         if first != schedule_id:
-            return wait_of(topic, first)
-    record = batch.decode(bucket.log.read_at(position, header.size))[0]
-    due = header.max_time_ms
+            return steps(topic, first)
+    walked = []
+    seen = set()
+    while True:
+        fate = _fate(bucket, header.base_offset)
+        walked.append(Step(bucket, header, position, fate))
+        seen.add((bucket.hour, header.base_offset))
+        if fate is None or fate[0] is not Over.MOVED:
+            return walked
+        following = buckets.get(fate[2])
+        copy = None if following is None else _copy(following, schedule_id, seen)
+        if following is None or copy is None:
+            return walked
+        bucket, (position, header) = following, copy
+
+
+def find_waiting(topic: TopicState, schedule_id: ScheduleId) -> Step:
+    """Where a message waits, or an error that says what became of it."""
+    last = steps(topic, schedule_id)[-1]
+    if last.fate is None:
+        return last
+    became = {
+        Over.FIRED: "was delivered",
+        Over.CANCELLED: "was cancelled",
+        Over.MOVED: "was moved, and is over",
+    }
+    raise UnknownSchedule(
+        f"scheduled message {schedule_id} {became[last.fate[0]]}; `schedules()` lists what is waiting"
+    )
+
+
+def wait_of(topic: TopicState, schedule_id: ScheduleId) -> Wait:
+    """Everything the schedule knows of an id; UnknownSchedule if its hour is not kept any more."""
+    walked = steps(topic, schedule_id)
+    first = walked[0]
+    own = ScheduleId(topic.name, first.bucket.hour, first.header.base_offset)
+    record = batch.decode(first.bucket.log.read_batch(first.position, first.header.size))[0]
+    due = first.header.max_time_ms
     given = Event(
         at_ms=record.timestamp,
         what=What.SCHEDULED,
-        detail=f"for {iso(due)}, in {format_ms(due - record.timestamp)}, as {schedule_id}",
+        detail=f"for {iso(due)}, in {format_ms(due - record.timestamp)}, as {own}",
     )
-    events, row = [given], schedule_id.row
+    events = [given]
     place = fired = None
-    seen = {(bucket.hour, row)}
-    while (fate := _fate(bucket, row)) is not None:
-        kind, at, target = fate
+    for number, step in enumerate(walked):
+        due = step.header.max_time_ms
+        if step.fate is None:
+            continue
+        kind, at, target = step.fate
         if kind is Over.FIRED:
             place, fired = target, at
             detail = f"it is {topic.name}/{place >> 48}/{place & ((1 << 48) - 1)} from now on"
             if at > due:
                 detail += f", {format_ms(at - due)} late"
             events.append(Event(at_ms=at, what=What.DUE, detail=detail))
-            break
-        if kind is Over.CANCELLED:
+        elif kind is Over.CANCELLED:
             events.append(Event(at_ms=at, what=What.CANCELLED, detail="taken back before it was due"))
-            break
-        following = topic.schedule.buckets.get(target)
-        copy = None if following is None else _copy(following, schedule_id, seen)
-        if following is None or copy is None:
+        elif number + 1 < len(walked):
+            moved_to = walked[number + 1].header.max_time_ms
+            events.append(Event(at_ms=at, what=What.MOVED, detail=f"to {iso(moved_to)}"))
+        else:
             events.append(Event(at_ms=at, what=What.MOVED, detail="to an hour that is not kept any more"))
-            break
-        bucket, row, due = following, copy.base_offset, copy.max_time_ms
-        seen.add((bucket.hour, row))
-        events.append(Event(at_ms=at, what=What.MOVED, detail=f"to {iso(due)}"))
     return Wait(
-        id=schedule_id,
+        id=own,
         key=record.key,
         published_ms=record.timestamp,
         due_ms=due,
@@ -106,7 +148,7 @@ def _fate(bucket: Bucket, row: int) -> tuple[Over, int, int] | None:
     if bucket.loaded and row not in bucket.over:
         return None
     for position, header in _blocks(bucket, row):
-        data = bucket.log.read_at(position, header.size)
+        data = bucket.log.read_batch(position, header.size)
         kind, at, rows, targets = unpack_over(batch.block_payload(data))
         found = np.nonzero(rows == row)[0]
         if len(found):
@@ -126,10 +168,10 @@ def _blocks(bucket: Bucket, after: int) -> Iterator[tuple[int, Header]]:
             yield position, header
 
 
-def _copy(bucket: Bucket, first: ScheduleId, seen: set[tuple[int, int]]) -> Header | None:
+def _copy(bucket: Bucket, first: ScheduleId, seen: set[tuple[int, int]]) -> tuple[int, Header] | None:
     """The next place of a moved message in the hour it went to."""
-    for _, header in bucket.log.headers():
+    for position, header in bucket.log.headers():
         moved = header.producer_id == first.hour and header.base_sequence == first.row and not header.is_block
         if moved and (bucket.hour, header.base_offset) not in seen:
-            return header
+            return position, header
     return None

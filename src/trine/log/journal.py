@@ -185,7 +185,7 @@ class Journal:
         return self._append_any(parts, level, reserve)
 
     def _append_any(self, parts: Sequence[tuple[int, Buffer]], level: Level, reserve: bool) -> int:
-        self._check()
+        self.check()
         assert parts, "an entry has at least one part"
         body_bytes = sum(len(data) for _, data in parts) + PART_BYTES * len(parts)
         size = ENTRY_BYTES + ((body_bytes + 7) & -8)
@@ -241,7 +241,7 @@ class Journal:
     def flush(self) -> None:
         """Hand the queued entries of level MEMORY to the system."""
         if self._queue:
-            self._check()
+            self.check()
             self._write(self._commits.written, [b"".join(self._queue)])
             self._commits.written += self._queued_bytes
             self._queue.clear()
@@ -316,7 +316,8 @@ class Journal:
         """Refuse everything from now on; gives the error to raise."""
         return self._commits.fail(reason)
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raises StoreFailed if something failed before: nothing may be believed to be on the medium then."""
         self._commits.check()
         assert self._file is not None, "replay the journal to its end before using it"
 

@@ -81,6 +81,8 @@ class Recovery:
             if header is None or header.first_lsn != first_lsn:
                 self._end(first_lsn, 0, data)
                 return
+            if self._from_lsn >= first_lsn + header.file_bytes:
+                raise self._missing(self._from_lsn - (self._from_lsn - first_lsn) % header.file_bytes)
             self.files.append(self._folder.open(first_lsn, header.file_bytes))
             position = max(self._from_lsn - first_lsn, HEADER_BYTES)
             while (entry := read_entry(data, position, first_lsn)) is not None and not entry.is_end:
@@ -101,12 +103,11 @@ class Recovery:
             return older[-1]
         if self._from_lsn == 0 and not self._folder.first_lsns and self._mark is None:
             return None
-        raise Corrupt(
-            self._disk.describe(path_of(self._from_lsn)),
-            0,
-            f"the journal files that hold lsn {self._from_lsn}, where the last checkpoint ends, are missing",
-            TO_DO,
-        )
+        raise self._missing(self._from_lsn)
+
+    def _missing(self, first_lsn: int) -> Corrupt:
+        what = f"the journal file that holds lsn {self._from_lsn}, where the last checkpoint ends, is missing"
+        return Corrupt(self._disk.describe(path_of(first_lsn)), 0, what, TO_DO)
 
     def _end(self, first_lsn: int, position: int, data: memoryview) -> None:
         """No whole entry stands at `position` of this file: apply the rule."""

@@ -16,9 +16,9 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from trine.log.batch import Header, read_header
+from trine.log.batch import Header, check, read_header
 from trine.log.saved import OURS, SavedLog, SavedSegment, check_saved, cut_to_saved, fresh_name, index_name
-from trine.log.scan import Damaged
+from trine.log.scan import BAD_CHECKSUM, Damaged
 from trine.log.segment import Segment
 from trine.model.limits import MIB
 
@@ -249,6 +249,13 @@ class Log:
         """Bytes by position, of a log that does not roll; not checked."""
         assert not self._rolls, "positions are of one file: the log must not roll"
         return self._active.read_at(position, size)
+
+    def read_batch(self, position: int, size: int) -> bytes:
+        """The batch at a position, of a log that does not roll; checked."""
+        data = self.read_at(position, size)
+        if not check(data):
+            raise self._active.corrupt(position, BAD_CHECKSUM)
+        return data
 
     def headers(self, from_offset: int | None = None) -> Iterator[tuple[int, Header]]:
         """Position in its segment and header of every batch from `from_offset` on; records are not read."""

@@ -289,6 +289,7 @@ class Store:
     def begin_checkpoint(self, state: bytes) -> Checkpoint:
         """Under the lock: everything applied so far, and the state that goes with it. Raises DiskFull."""
         assert self._checkpoint is None, "one checkpoint at a time"
+        self._journal.check()
         self._flush([log for log in self._logs.values() if log.tail_bytes])
         self._touched.clear()
         self._journal.flush()
@@ -322,13 +323,14 @@ class Store:
             for file in checkpoint.files:
                 file.sync()
             write_checkpoint(self._disk, checkpoint.manifest, checkpoint.generation)
-        except DiskFull:
-            self._checkpoint = None
-            raise
         except OSError as error:
             where = self._disk.describe("")
             raise self._journal.fail(f"writing a checkpoint in {where} failed: {error}") from error
-        checkpoint.durable = True
+        else:
+            checkpoint.durable = True
+        finally:
+            if not checkpoint.durable:
+                self._checkpoint = None
 
     def complete_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Under the lock: give up what the manifest no longer needs."""

@@ -33,7 +33,7 @@ def kinds_in(payload: bytes | memoryview) -> int:
 class Blocks:
     """Of one ledger's log, which is handed in each time: it is not this one's to keep alive."""
 
-    __slots__ = ("_end", "_from", "_greatest", "_least", "_places", "_kinds")
+    __slots__ = ("_end", "_from", "_greatest", "_kinds", "_least", "_places")
 
     def __init__(self) -> None:
         self._places = array("q")
