@@ -81,7 +81,7 @@ def publish(broker: trine.Broker) -> trine.Topic:
     first = send("invoice 7", key="ann", dedup_id="invoice-7")
     again = send("invoice 7", key="ann", dedup_id="invoice-7")
     send("today's offer", ttl="1ms")
-    send("reminder", key="ben", delay="2s")
+    send("reminder", key="ben", delay="1h")
     console.print(table)
     assert again.duplicate
     assert again.message_id == first.message_id
@@ -122,10 +122,17 @@ def settle(orders: trine.Topic) -> tuple[str, str]:
     return retried, rejected
 
 
-def scheduled(orders: trine.Topic) -> None:
+def scheduled(broker: trine.Broker, orders: trine.Topic) -> None:
     chapter(
         "A delayed message fires",
-        "It enters the log when it is due: never early, and after a restart still on time.",
+        "It can be listed, moved and cancelled while it waits. It enters the log when it is due: never early, and "
+        "after a restart still on time.",
+    )
+    (waiting,) = orders.schedules()
+    broker.reschedule(waiting.id, delay="500ms")
+    (moved,) = orders.schedules()
+    say(
+        f"[cyan]{moved.id}[/] was due at {clock_of(waiting.due_ms)}; we cannot wait: {clock_of(moved.due_ms)} now."
     )
     with orders.group("kitchen").consumer("cook") as cook:
         (message,) = cook.receive(wait="5s")
@@ -176,6 +183,7 @@ def leases(broker: trine.Broker) -> None:
     with group.consumer("stuck") as stuck, group.consumer("lively") as lively:
         (late,) = stuck.receive()
         say(f"stuck has {delivered(late)} and does nothing.")
+        group.alter(lease="30s")  # of deliveries from now on
         (message,) = lively.receive(wait="2s")
         say(f"lively has {delivered(message)}")
         try:
@@ -194,11 +202,11 @@ def crash(path: str) -> None:
     command = [sys.executable, __file__, "--crash-worker", path]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
         assert worker.stdout is not None
-        answered: dict[str, list[str]] = {"published": [], "acked": [], "holds": []}
+        answered: dict[str, list[str]] = {"published": [], "acked": [], "held": []}
         for line in worker.stdout:
             what, message_id = line.split()
             answered[what].append(message_id)
-            if answered["holds"] and len(answered["published"]) == 60:
+            if answered["held"] and len(answered["published"]) == 60:
                 worker.send_signal(signal.SIGKILL)
         # The pipe has what it said up to its end, so nothing that was answered is missing here.
     say(f"The process {worker.pid} ended with {worker.returncode} (killed by signal {-worker.returncode}).")
@@ -212,18 +220,21 @@ def crash(path: str) -> None:
         stored = {message.id for message in parcels.read(max=10_000)}
         lost = set(answered["published"]) - stored
         say(f"Opened again in {took_ms:.0f} ms, with {len(stored)} messages in the log.")
+        unheard = len(stored) - len(answered["published"])
+        if unheard:
+            say(f"{unheard} of them it never told us of: stored, and killed before the answer was out.")
         say(f"Answered publishes that are missing: [bold]{len(lost)}[/].")
         with parcels.group("couriers").consumer("anna") as anna:
             back = {message.id: message for message in anna.receive(max=10_000)}
             anna.ack(list(back.values()))
         returned = back.keys() & set(answered["acked"])
         say(f"Acked messages that came back: [bold]{len(returned)}[/].")
-        for message_id in answered["holds"]:
+        for message_id in answered["held"]:
             say(f"Held and not acked, so it comes again: {delivered(back[message_id])}")
         assert not lost
         assert not returned
         assert stored - set(answered["acked"]) == back.keys()
-        assert all(back[message_id].attempt == 2 for message_id in answered["holds"])
+        assert all(back[message_id].attempt == 2 for message_id in answered["held"])
 
 
 def crash_worker(path: str) -> None:
@@ -237,7 +248,7 @@ def crash_worker(path: str) -> None:
         message.ack()
         print("acked", message.id, flush=True)
     for message in courier.receive(max=3):
-        print("holds", message.id, flush=True)
+        print("held", message.id, flush=True)
     for number in itertools.count(20):
         print("published", parcels.publish(f"parcel {number}", key=f"street {number}").message_id, flush=True)
 
@@ -312,7 +323,7 @@ def tour(path: str) -> None:
         told = settle(orders)
         key_order(broker)
         leases(broker)
-        scheduled(orders)
+        scheduled(broker, orders)
     crash(path)
     with trine.open(path) as broker:
         orders = broker.topic("orders")

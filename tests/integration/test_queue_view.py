@@ -361,3 +361,23 @@ def test_idempotent_producer(broker: trine.Broker) -> None:
     assert newer.next_sequence("t", 0) == 2
     newer.publish_many("t", [b"3"], partition=0, sequence=2)
     assert [m.value for m in topic.read()] == [b"1", b"2", b"3"]
+
+
+def test_the_same_message_twice_in_a_call_counts_once(broker: trine.Broker) -> None:
+    topic = broker.create_topic("t", partitions=1)
+    topic.publish_many([b"%d" % i for i in range(8)])
+    group = topic.group("g")
+    consumer = group.consumer("m")
+    a, b, c, d, e, f, g, h = consumer.receive(max=8)
+    consumer.ack([a, b, a])
+    consumer.nack([c, d, c, d], delay="1h")
+    consumer.reject([e, e], "no")
+    consumer.extend([f, f], "1m")
+    group.ack([g.receipt, g.receipt])
+    with broker.transaction() as transaction:
+        transaction.ack([h, h])
+        transaction.ack(h)
+        transaction.publish("t", b"next")
+    lag = group.lag()
+    assert (lag.count, lag.in_flight, lag.retrying) == (4, 1, 2)
+    assert len(topic.dead_letters()) == 1

@@ -122,6 +122,9 @@ def pieces() -> dict[str, Callable[[trine.Broker], object]]:
             for again in [broker.topic("orders").publish(b"again", dedup_id=f"{name}-dedup")]
         ]
 
+    def traces(broker: trine.Broker) -> object:
+        return [str(broker.trace(f"orders/1/{offset}")) for offset in range(40)]
+
     def due(broker: trine.Broker) -> object:
         """Time goes on: what was scheduled arrives."""
         broker._engine.clock.advance("4h")
@@ -138,6 +141,7 @@ def pieces() -> dict[str, Callable[[trine.Broker], object]]:
         "later": messages("orders", from_time=NOW / 1000 + 1),
         "dead letters": letters,
         "scheduled": scheduled,
+        "traces": traces,
         "dedup": dedup,
         "billing": deliveries("billing"),
         "audit": deliveries("audit"),
@@ -353,6 +357,71 @@ def test_segments_that_changed_places():
             assert came.endswith("trine.salvage(data_dir)") or before[one] == before[other], came
             if came.startswith("open:"):
                 assert {path: disk.read(path) for path in (one, other)} == before, "a file was cut"
+
+
+def shaped(shape: str) -> SimulatedDisk:
+    """The same store in other states: closed, or with nothing but its journal."""
+    if shape == "killed":
+        return store()
+    disk = store()
+    if shape == "closed":
+        opened(disk).close()
+    else:
+        disk = SimulatedDisk()
+        broker = opened(disk, NOW)
+        broker.create_topic("orders", partitions=2).create_group("billing", backoff=BACKOFF)
+        publish_all(broker, "a")
+        disk = disk.crash(kill=True)
+    return disk
+
+
+def damage_at_random(shape: str, cases: int, rng: random.Random) -> None:
+    whole = shaped(shape)
+    reference = opened(whole.crash(kill=True))
+    before = {topic.name: contents(reference, topic.name) for topic in reference.topics()}
+    close_quietly(reference)
+    paths = [path for path in whole._files if path not in ("lock", "format")]
+    for _ in range(cases):
+        disk = whole.crash(kill=True)
+        path = rng.choice(paths)
+        size = disk.open(path).size()
+        kind, position = rng.choice(("flip", "cut", "zero", "noise")), rng.randrange(max(size, 1))
+        count = rng.choice((1, 8, 512, 4096))
+        if kind == "flip" and size:
+            flip(disk, path, position, 1 << rng.randrange(8))
+        elif kind == "cut":
+            cut(disk, path, position)
+        elif size:
+            damage = bytes(count) if kind == "zero" else rng.randbytes(count)
+            disk.open(path).pwrite(position, damage[: size - position])
+        try:
+            broker = opened(disk)
+            now = {topic: contents(broker, topic) for topic in before}
+            assert now == before
+            assert len(broker.topics()) == len(before)
+            broker.topic("orders").schedules()
+            broker.verify()
+            broker.close()
+        except Corrupt as error:
+            is_sound(error, disk)
+        except BaseException as error:
+            error.add_note(f"{shape}: {kind} of {path} at {position} of {size}, {count} bytes")
+            raise
+
+
+def contents(broker: trine.Broker, topic: str) -> list[tuple[str, bytes | None]]:
+    return [(one.id, one.value) for one in broker.topic(topic).read(max=100_000)]
+
+
+@pytest.mark.parametrize("shape", ["killed", "closed", "journal only"])
+def test_random_damage(shape, dice):
+    damage_at_random(shape, 60, dice)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", ["killed", "closed", "journal only"])
+def test_much_random_damage(shape, dice):
+    damage_at_random(shape, 3000, dice)
 
 
 def test_both_copies_of_the_checkpoint():

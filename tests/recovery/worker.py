@@ -22,6 +22,7 @@ import os
 import random
 import sys
 import threading
+import time
 import zlib
 from typing import Any
 
@@ -97,12 +98,14 @@ class Worker:
         self._waiting: list[tuple[str, str]] = []
         self._held: list[tuple[str, list[trine.Message]]] = []
 
-    def run(self) -> None:
+    def run(self, pause_s: float) -> None:
         verbs = [self.one, self.many, self.keyed, self.delayed, self.twice, self.cancel]
         verbs += [self.receive, self.receive, self.ack, self.ack_singly, self.nack, self.reject, self.move]
         weights = [4, 3, 3, 3, 1, 1, 4, 4, 4, 3, 2, 1, 3]
         while True:
             self._rng.choices(verbs, weights)[0]()
+            if pause_s:
+                time.sleep(pause_s)
 
     def _ids(self, count: int) -> list[str]:
         self._count += count
@@ -252,12 +255,14 @@ def work(folder: str, round: int, seed: int) -> None:
     broker = open_broker(folder, seed)
     prepare(broker)
     say("did", "open")
-    workers = [Worker(broker, round, number, seed) for number in range(THREADS)]
-    for worker in workers:
-        threading.Thread(target=guarded, args=(worker.run,)).start()
     rng = random.Random(seed)
+    calm = rng.random() < 0.3
+    """Alone and with pauses: then an answer is the last thing that happened before the kill."""
+    for number in range(1 if calm else THREADS):
+        worker = Worker(broker, round, number, seed)
+        threading.Thread(target=guarded, args=(lambda w=worker: w.run(0.003 if calm else 0.0),)).start()
     while True:
-        threading.Event().wait(rng.choice((0.002, 0.01, 0.05)))
+        time.sleep(0.2 if calm else rng.choice((0.002, 0.01, 0.05)))
         broker.checkpoint()
 
 

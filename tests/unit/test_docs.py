@@ -5,11 +5,15 @@ from __future__ import annotations
 import inspect
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from trine.model import errors
+from trine.broker import schedule
+from trine.log import batch, checkpoint, index, journal_format
+from trine.model import errors, receipt
 from trine.model.options import BackoffConfig, BreakerConfig, GroupConfig, TopicConfig
+from trine.queue import rows
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -21,11 +25,13 @@ ERRORS = [
     if issubclass(error, errors.TrineError) and error.__module__ == errors.__name__
 ]
 
+FORMATS = [batch, checkpoint, index, journal_format, receipt, rows, schedule]
+_TABLE_ROW = re.compile(r"^ +\d+ +(?:[ui]\d+|\d+[sx]) .+$", re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
-def rows(page: str) -> list[list[str]]:
+def cells(page: str) -> list[list[str]]:
     """The cells of all tables of a page."""
     text = (DOCS / page).read_text(encoding="utf-8")
     return [
@@ -36,7 +42,7 @@ def rows(page: str) -> list[list[str]]:
 
 
 def test_every_error_has_a_row_with_its_code_and_no_row_is_of_another() -> None:
-    documented = {row[0]: row[1] for row in rows("errors.md") if row[0].startswith("`")}
+    documented = {row[0]: row[1] for row in cells("errors.md") if row[0].startswith("`")}
     assert documented == {f"`{error.__name__}`": f"`{error.code}`" for error in ERRORS}
 
 
@@ -46,7 +52,7 @@ def test_codes_are_unique() -> None:
 
 @pytest.mark.parametrize(("page", "config"), [("topics.md", TopicConfig), ("consuming.md", GroupConfig)])
 def test_every_option_has_a_row(page: str, config: type[TopicConfig] | type[GroupConfig]) -> None:
-    documented = {row[0] for row in rows(page)}
+    documented = {row[0] for row in cells(page)}
     options = {f"`{field.removesuffix('_ms')}`" for field in config.__struct_fields__}
     assert options <= documented
 
@@ -74,13 +80,23 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in {_anchor(heading) for heading in headings}, f"{page.name}: {link}"
 
 
+@pytest.mark.parametrize("module", FORMATS, ids=lambda module: module.__name__)
+def test_byte_tables_are_those_of_the_code(module: ModuleType) -> None:
+    pages = " ".join(page.read_text(encoding="utf-8") for page in (DOCS / "internals").glob("*.md"))
+    shown = " ".join(pages.split())
+    table = _TABLE_ROW.findall(module.__doc__ or "")
+    assert len(table) >= 3
+    for row in table:
+        assert " ".join(row.split()) in shown
+
+
 def test_every_page_is_in_the_index() -> None:
-    index = (DOCS / "README.md").read_text(encoding="utf-8")
+    contents = (DOCS / "README.md").read_text(encoding="utf-8")
     decisions = (DOCS / "adr" / "README.md").read_text(encoding="utf-8")
     for page in DOCS.rglob("*.md"):
         if page.name != "README.md":
             name = page.relative_to(DOCS).as_posix()
-            assert f"]({name})" in index or f"]({page.name})" in decisions, name
+            assert f"]({name})" in contents or f"]({page.name})" in decisions, name
 
 
 def _anchor(heading: str) -> str:

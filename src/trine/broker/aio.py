@@ -10,6 +10,8 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
+import msgspec
+
 from trine.broker.aio_waits import Waits
 from trine.broker.description import (
     CronDescription,
@@ -876,14 +878,15 @@ class AsyncShare:
         self.lease = lease
 
 
-class AsyncMessage(StoredMessage):
-    """A message with a lease: settle it with ack, nack or reject, or extend the lease, before its deadline."""
+class AsyncMessage(StoredMessage, msgspec.Struct, eq=False, gc=False):
+    """A message with a lease: settle it with ack, nack or reject, or extend the lease, before its deadline.
 
-    __slots__ = ("_share",)
+    A struct because there is one for each message delivered: it is made in a third of the time, and not traced by
+    the garbage collector, which it needs no more than its record does: nothing it leads to leads back to it.
+    """
 
-    def __init__(self, record: StoredRecord, share: AsyncShare) -> None:
-        self._record = record
-        self._share = share
+    _record: StoredRecord
+    _share: AsyncShare
 
     @property
     def _partition(self) -> Partition:  # type: ignore[override]
@@ -926,7 +929,7 @@ class AsyncMessage(StoredMessage):
         group = share.group
         engine = group.engine
         with engine.lock:
-            lsn = group.ack_one(share.part, share.lease, self._record.offset, engine.clock.now_ms())
+            lsn = group.ack_run(share.part, share.lease.number, self._record.offset, 1, engine.clock.now_ms())
         if group.level is Level.SYNCED:
             await share.consumer._waits.durable(lsn)
 
@@ -1163,8 +1166,10 @@ def _fits_one_batch(given: list[Any], config: TopicConfig) -> bool:
         return False
     if set(map(type, given)) != {bytes}:
         return False
-    sizes = list(map(len, given))
-    return max(sizes) <= config.message_bytes_max and sum(sizes) <= BATCH_BYTES_MAX
+    total = sum(map(len, given))
+    if total > BATCH_BYTES_MAX:
+        return False
+    return total <= config.message_bytes_max or max(map(len, given)) <= config.message_bytes_max
 
 
 def _many(messages: Any) -> Iterable[Any]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from trine.broker.entry import Entry
 from trine.log import batch
+from trine.log.batch import StoredRecord
 from trine.model.ids import DLQ_SUFFIX
 from trine.model.limits import REASON_CHARS_MAX
 from trine.model.message import (
@@ -50,6 +51,12 @@ def dlq_config(origin: TopicConfig) -> TopicConfig:
         retention_ms=None,
         dedup_window_ms=1,
     )
+
+
+def record_bytes(record: StoredRecord) -> int:
+    """About what a record takes in a batch, as a dead letter too."""
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers + REASON_CHARS_MAX + 256
 
 
 def bury(

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from trine.broker.dead_letters import bury
+from trine.broker.dead_letters import bury, record_bytes
 from trine.broker.entry import Entry
 from trine.broker.metadata import GroupAltered, GroupMeta
 from trine.broker.partition import Partition
@@ -84,6 +84,10 @@ class GroupPart:
         newest = self.ledger.open_block()
         if newest is not None:
             yield newest
+
+
+Failing = tuple[GroupPart, Lease, list[tuple[int, int]]]
+"""A lease and what of it was delivered in vain."""
 
 
 class Leased(NamedTuple):
@@ -262,12 +266,10 @@ class GroupState:
             return picked
         self._turn += 1
         turn = self._turn % len(numbers)
-        parts = (
-            [self.parts[number] for number in (*numbers[turn:], *numbers[:turn])]
-            if len(numbers) > 1
-            else [self.parts[numbers[0]]]
-        )
+        parts = [self.parts[number] for number in (*numbers[turn:], *numbers[:turn])]
         for lane, quota in self._lane_quotas(parts, most, now):
+            if most <= 0:
+                break
             for part in parts:
                 if quota <= 0 or most <= 0:
                     break
@@ -276,12 +278,13 @@ class GroupState:
                 picks = part.selection.pick(lane, min(quota, most), now, new_most)
                 if picks:
                     picked.append((part, lane, picks))
-                    count = sum(pick.count for pick in picks)
-                    quota -= count
-                    most -= count
-                    new_most -= sum(pick.count for pick in picks if pick.attempt == 1)
-                    if self.config.lane_weights is not None:
-                        self._credits[lane] -= count
+                    for _, count, attempt in picks:
+                        quota -= count
+                        most -= count
+                        if attempt == 1:
+                            new_most -= count
+                        if self.config.lane_weights is not None:
+                            self._credits[lane] -= count
         return picked
 
     def _lane_quotas(self, parts: Sequence[GroupPart], most: int, now: int) -> Iterable[tuple[int, int]]:
@@ -303,9 +306,12 @@ class GroupState:
     def _deliver(
         self, member: str, picked: list[tuple[GroupPart, int, list[Pick]]], now: int
     ) -> list[Leased]:
-        entry = Entry()
         until = now + self.config.lease_ms
-        self._quiet_until = min(self._quiet_until, until)
+        if until < self._quiet_until:
+            self._quiet_until = until
+        if len(picked) == 1 and (leased := self._deliver_run(member, *picked[0], now, until)) is not None:
+            return [leased]
+        entry = Entry()
         made: list[tuple[GroupPart, Lease, list[StoredRecord]]] = []
         upcoming: dict[int, int] = {}
         look = self._filter is not None or self.topic.config.compact
@@ -341,6 +347,28 @@ class GroupState:
             for part, lease, records in made
         ]
 
+    def _deliver_run(
+        self, member: str, part: GroupPart, lane: int, picks: list[Pick], now: int, until: int
+    ) -> Leased | None:
+        """`_deliver` of what most deliveries are: one run, with nothing to look into. None if it is not that."""
+        partition, config = part.partition, self.topic.config
+        if len(picks) > 1 or self._filter or config.compact or partition.has_ttl or self.config.auto_ack:
+            return None
+        first, count, attempt = picks[0]
+        try:
+            records = partition.records(first, count)
+            if len(records) < count:
+                return None
+            ledger = part.ledger
+            number = ledger.next_row
+            row = Row(_DELIVERED, lane, attempt, ledger.name(member), 0, now, first, count, until, -1)
+            self._commit_rows(part, (row,), Level.WRITTEN)
+        except BaseException:
+            part.selection.rewind()
+            raise
+        self._known_free -= count
+        return Leased(part, ledger.leases[number], records)
+
     def _screen(
         self,
         entry: Entry,
@@ -371,6 +399,14 @@ class GroupState:
                 else:
                     rows.append(Row(verdict, lane, attempt - 1, 0, 0, now, first + start, end - start, 0, -1))
                 start = end
+        if expired:
+            used = sum(len(data) for _, data in entry.parts)
+            full = used > self.engine.store.entry_bytes_max // 4
+            fitting = [] if full else next(self._fitting(part, runs_of(expired)))
+            if (count := sum(run[1] for run in fitting)) < len(expired):
+                # The rest is looked at again, once these are settled.
+                entry.effects.append((part.selection.rewind, ()))
+                del expired[count:]
         for offset in expired:
             retry = part.ledger.retries.get(offset)
             rows += bury(
@@ -391,35 +427,43 @@ class GroupState:
 
     # --- settle
 
-    def ack(self, runs: Iterable[tuple[GroupPart, Run]], now: int, entry: Entry | None = None) -> int | None:
+    def ack(self, runs: Sequence[tuple[GroupPart, Run]], now: int, entry: Entry | None = None) -> int | None:
         """Settles runs as acked. With an entry the caller commits; else answers the lsn to wait for."""
+        if entry is None and len(runs) == 1:
+            ((part, run),) = runs
+            return self.ack_run(part, *run, now)
         mine = Entry() if entry is None else entry
         total = 0
-        parts = []
         for part, (number, first, count) in runs:
             lease = part.ledger.held(number, first, count, now)
             name = part.ledger.name(lease.member)
             mine.rows(part, (Row(_ACKED, lease.lane, lease.attempt, name, 0, now, first, count, 0, number),))
             total += count
-            parts.append(part)
         if entry is None:
             lsn = self.engine.commit(mine, self.level, reserve=True)
             self.settled(total, now)
             return lsn
         return None
 
-    def ack_one(self, part: GroupPart, lease: Lease, offset: int, now: int) -> int:
-        """`ack` of one message: the same, without an entry to collect in."""
+    def ack_run(self, part: GroupPart, number: int, first: int, count: int, now: int) -> int:
+        """`ack` of one run: the same, without an entry to collect in."""
+        ledger = part.ledger
+        lease = ledger.held(number, first, count, now)
+        name = ledger.name(lease.member)
+        row = Row(_ACKED, lease.lane, lease.attempt, name, 0, now, first, count, 0, number)
+        lsn = self._commit_rows(part, (row,), self.level)
+        self.settled(count, now)
+        return lsn
+
+    def _commit_rows(self, part: GroupPart, rows: Sequence[Row], level: Level) -> int:
+        """What an entry with the rows of one ledger does, without the entry."""
         engine, ledger = self.engine, part.ledger
         engine.check_open()
-        number = lease.number
-        held = ledger.held(number, offset, 1, now)
-        name = ledger.name(held.member)
-        rows = (Row(_ACKED, held.lane, held.attempt, name, 0, now, offset, 1, 0, number),)
         change = ledger.change(rows)
-        lsn = engine.store.commit(((part.log_id, change),), self.level, True)
-        part.commit(rows, change)
-        self.settled(1, now)
+        lsn = engine.store.commit(((part.log_id, change),), level, True)
+        ledger.commit(rows, change)
+        if ledger.closed_blocks:
+            part.store_blocks()
         return lsn
 
     def settled(self, good: int, now: int) -> None:
@@ -428,12 +472,12 @@ class GroupState:
             self._breaker.record(now, good, 0)
         if self.members.moving:
             self._finish_moves(now)
-        if self.config.order != "none" and (self.waiting or self.listeners):
+        if (self.waiting or self.listeners) and self.config.order != "none":
             self.wake()
         self.topic.made_room()
 
     def nack(
-        self, runs: Iterable[tuple[GroupPart, Run]], now: int, delay_ms: int | None, reason: str | None
+        self, runs: Sequence[tuple[GroupPart, Run]], now: int, delay_ms: int | None, reason: str | None
     ) -> int:
         entry = Entry()
         failing = []
@@ -445,7 +489,7 @@ class GroupState:
         self._after_failures(now)
         return lsn
 
-    def reject(self, runs: Iterable[tuple[GroupPart, Run]], now: int, reason: str) -> int:
+    def reject(self, runs: Sequence[tuple[GroupPart, Run]], now: int, reason: str) -> int:
         entry = Entry()
         for part, (number, first, count) in runs:
             lease = part.ledger.held(number, first, count, now)
@@ -454,7 +498,7 @@ class GroupState:
         self._after_failures(now)
         return lsn
 
-    def extend(self, runs: Iterable[tuple[GroupPart, Run]], now: int, duration_ms: int) -> int:
+    def extend(self, runs: Sequence[tuple[GroupPart, Run]], now: int, duration_ms: int) -> int:
         entry = Entry()
         until = now + duration_ms
         self._quiet_until = min(self._quiet_until, until)
@@ -467,14 +511,12 @@ class GroupState:
 
     def expire(self, now: int) -> None:
         """Leases that are over and members that are silent: their messages go back."""
-        entry: Entry | None = None
+        failing: list[Failing] = []
         for part in self.parts:
             if (deadline := part.ledger.next_deadline()) is not None and deadline <= now:
-                entry = entry or Entry()
-                failing = [(part, lease, runs) for lease, runs in part.ledger.overdue(now)]
-                self._fail(entry, failing, Kind.RETURNED, "lease expired", now, None)
-        if entry is not None:
-            self.engine.commit(entry, self.level, reserve=True)
+                failing += [(part, lease, runs) for lease, runs in part.ledger.overdue(now)]
+        if failing:
+            self._return_all(failing, "lease expired", now, None)
             self._after_failures(now)
         if (silent := self.members.next_deadline()) is not None and silent <= now:
             self.keep_members(now)
@@ -492,13 +534,13 @@ class GroupState:
         ]
         if not failing:
             return
-        entry = Entry()
         if counts:
-            self._fail(entry, failing, Kind.RETURNED, reason, now, 0)
+            self._return_all(failing, reason, now, 0)
         else:
+            entry = Entry()
             for part, lease, runs in failing:
                 self._give_back(entry, part, lease, runs, reason, now)
-        self.engine.commit(entry, self.level, reserve=True)
+            self.engine.commit(entry, self.level, reserve=True)
         self._after_failures(now)
 
     def leave(self, member: str, now: int) -> None:
@@ -515,9 +557,38 @@ class GroupState:
             (part, lease, lease.open_runs()) for part in self.parts for lease in part.ledger.leases.values()
         ]
         if failing:
-            entry = Entry()
-            self._fail(entry, failing, Kind.RETURNED, "broker restarted", now, 0)
-            self.engine.commit(entry, self.level, reserve=True)
+            self._return_all(failing, "broker restarted", now, 0)
+
+    def _return_all(self, failing: list[Failing], reason: str, now: int, delay_ms: int | None) -> None:
+        """`_fail` of any number of messages, nobody's call: dead letters take as many entries as they need."""
+        again = []
+        for part, lease, runs in failing:
+            if lease.attempt < self.config.max_deliveries or self._burns:
+                again.append((part, lease, runs))
+                continue
+            for piece in self._fitting(part, runs):
+                entry = Entry()
+                self._fail(entry, [(part, lease, piece)], Kind.RETURNED, reason, now, delay_ms)
+                self.engine.commit(entry, self.level, reserve=True)
+        entry = Entry()
+        self._fail(entry, again, Kind.RETURNED, reason, now, delay_ms)
+        self.engine.commit(entry, self.level, reserve=True)
+
+    def _fitting(self, part: GroupPart, runs: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+        """The runs in pieces whose messages fit one entry of the journal together."""
+        room = self.engine.store.entry_bytes_max // 2
+        piece: list[int] = []
+        size = 0
+        for first, count in runs:
+            sizes = {record.offset: record_bytes(record) for record in part.partition.records(first, count)}
+            for offset in range(first, first + count):
+                more = sizes.get(offset, 0)
+                if piece and size + more > room:
+                    yield runs_of(piece)
+                    piece, size = [], 0
+                piece.append(offset)
+                size += more
+        yield runs_of(piece)
 
     def _finish_moves(self, now: int) -> None:
         for revoked in self.members.tick(now, self._held_by):
@@ -560,7 +631,7 @@ class GroupState:
     def _fail(
         self,
         entry: Entry,
-        failing: list[tuple[GroupPart, Lease, list[tuple[int, int]]]],
+        failing: list[Failing],
         kind: Kind,
         reason: str,
         now: int,
@@ -607,7 +678,7 @@ class GroupState:
         part: GroupPart,
         lane: int,
         least: int,
-        failing: list[tuple[GroupPart, Lease, list[tuple[int, int]]]],
+        failing: list[Failing],
         now: int,
     ) -> None:
         """In order: what was delivered after a message that is tried again comes again after it."""

@@ -15,7 +15,7 @@ from trine.broker.description import CronDescription, Scheduled
 from trine.broker.entry import Entry
 from trine.broker.metadata import CronDeleted, CronMeta, CronSet
 from trine.broker.schedule import Over, hour_of
-from trine.broker.stored import DeadLetter, StoredMessage
+from trine.broker.stored import DeadLetter, LogMessage, StoredMessage
 from trine.broker.waits import find_waiting
 from trine.log import batch
 from trine.log.compaction import latest_by_key
@@ -168,7 +168,7 @@ def read_log(
                 if end_ms is not None and record.timestamp >= end_ms:
                     end = start
                     break
-                found.append(StoredMessage(record, one, one.lane_of(record.offset)))
+                found.append(LogMessage(record, one, one.lane_of(record.offset)))
                 taken += 1
             start += (
                 min(end - start, most - taken + len(records), 1000)
@@ -222,8 +222,6 @@ def replay_runs(
     runs = []
     for part in group.parts:
         one = part.partition
-        if wanted is not None and one.number != group.topic.partition_of(wanted):
-            continue
         start = one.log.start_offset if start_ms is None else one.offset_at(start_ms)
         end = one.log.next_offset if end_ms is None else one.offset_at(end_ms)
         if not failed and wanted is None:

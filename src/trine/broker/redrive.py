@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from trine.broker.dead_letters import dlq_name, pack_place
+from trine.broker.dead_letters import dlq_name, pack_place, record_bytes
 from trine.broker.entry import Entry
 from trine.broker.metadata import JobMeta, JobSet
 from trine.broker.operations import letters_group, matches, outgoing_many
@@ -163,19 +163,21 @@ class RedriveJob:
                 return 0, engine.store.end_lsn
         entry = Entry()
         positions, matched, moved, looked = list(job.positions), 0, 0, 0
+        room = engine.store.entry_bytes_max // 2
         targets: dict[str, list[tuple[GroupPart, DeadLetter, Draft]]] = {}
         for number, part in enumerate(self._letters().parts):
-            if looked >= most or matched >= allowed:
+            if looked >= most or matched >= allowed or room <= 0:
                 break
             for letter in self._matching(job, number, part, positions):
                 looked += 1
                 if letter is not None:
                     matched += 1
+                    room -= record_bytes(letter._record)
                     target = self._target(job, letter)
                     new = self._draft(letter, target, edit, now)
                     if new is not None:
                         targets.setdefault(target.name, []).append((part, letter, new))
-                if looked >= most or matched >= allowed:
+                if looked >= most or matched >= allowed or room <= 0:
                     break
         for name, letters in targets.items():
             self._move(entry, engine.topic(name), letters, now)

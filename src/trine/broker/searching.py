@@ -69,9 +69,6 @@ def trace_search(
         before = engine.clock.now_ms() - duration_ms(older_than, what="older_than") + 1
         to_ms = before if to_ms is None else min(to_ms, before)
     wanted_key = as_bytes(key, "key")
-    partitions = found_in.partitions
-    if wanted_key is not None:
-        partitions = [partitions[found_in.partition_of(wanted_key)]]
     groups: list[GroupState | None]
     if group is not None:
         groups = [engine.group(found_in, group)]
@@ -81,7 +78,7 @@ def trace_search(
         groups = [None]
     found = [
         one
-        for partition in partitions
+        for partition in found_in.partitions
         for chosen in groups
         for one in _search(partition, chosen, wanted, wanted_key, from_ms, to_ms, limit)
     ]

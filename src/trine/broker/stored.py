@@ -21,14 +21,12 @@ from trine.model.message import (
 
 
 class StoredMessage:
-    """A message of the log view; read-only."""
+    """What can be read of a message, in the log view and in the queue view; read-only."""
 
-    __slots__ = ("_lane", "_partition", "_record")
-
-    def __init__(self, record: StoredRecord, partition: Partition, lane: int) -> None:
-        self._record = record
-        self._partition = partition
-        self._lane = lane
+    __slots__ = ()
+    _lane: int
+    _partition: Partition
+    _record: StoredRecord
 
     @property
     def id(self) -> str:
@@ -106,7 +104,18 @@ class StoredMessage:
         return f"<{type(self).__name__} {self.id} key={self._record.key!r} value={shown!r}>"
 
 
-class DeadLetter(StoredMessage):
+class LogMessage(StoredMessage):
+    """A message of the log view."""
+
+    __slots__ = ("_lane", "_partition", "_record")
+
+    def __init__(self, record: StoredRecord, partition: Partition, lane: int) -> None:
+        self._record = record
+        self._partition = partition
+        self._lane = lane
+
+
+class DeadLetter(LogMessage):
     """A message given up on, with why, when, how often and where it came from."""
 
     __slots__ = ()

@@ -11,6 +11,8 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
+import msgspec
+
 from trine.broker.description import (
     CronDescription,
     GroupDescription,
@@ -871,14 +873,15 @@ class Share:
         self.lease = lease
 
 
-class Message(StoredMessage):
-    """A message with a lease: settle it with ack, nack or reject, or extend the lease, before its deadline."""
+class Message(StoredMessage, msgspec.Struct, eq=False, gc=False):
+    """A message with a lease: settle it with ack, nack or reject, or extend the lease, before its deadline.
 
-    __slots__ = ("_share",)
+    A struct because there is one for each message delivered: it is made in a third of the time, and not traced by
+    the garbage collector, which it needs no more than its record does: nothing it leads to leads back to it.
+    """
 
-    def __init__(self, record: StoredRecord, share: Share) -> None:
-        self._record = record
-        self._share = share
+    _record: StoredRecord
+    _share: Share
 
     @property
     def _partition(self) -> Partition:  # type: ignore[override]
@@ -921,7 +924,7 @@ class Message(StoredMessage):
         group = share.group
         engine = group.engine
         with engine.lock:
-            lsn = group.ack_one(share.part, share.lease, self._record.offset, engine.clock.now_ms())
+            lsn = group.ack_run(share.part, share.lease.number, self._record.offset, 1, engine.clock.now_ms())
         if group.level is Level.SYNCED:
             share.consumer._waits.durable(lsn)
 
@@ -1158,8 +1161,10 @@ def _fits_one_batch(given: list[Any], config: TopicConfig) -> bool:
         return False
     if set(map(type, given)) != {bytes}:
         return False
-    sizes = list(map(len, given))
-    return max(sizes) <= config.message_bytes_max and sum(sizes) <= BATCH_BYTES_MAX
+    total = sum(map(len, given))
+    if total > BATCH_BYTES_MAX:
+        return False
+    return total <= config.message_bytes_max or max(map(len, given)) <= config.message_bytes_max
 
 
 def _many(messages: Any) -> Iterable[Any]:

@@ -295,7 +295,7 @@ class TopicState:
 
     def fire(self, now: int) -> int:
         """Moves what is due into the log: one entry, so each message arrives exactly once."""
-        taken = self.schedule.due(now, limits.SCHEDULE_FIRE_MAX)
+        taken = self._fitting(self.schedule.due(now, limits.SCHEDULE_FIRE_MAX))
         if not taken:
             return 0
         try:
@@ -304,6 +304,16 @@ class TopicState:
             self.schedule.restore_due(taken)
             raise
         return len(taken)
+
+    def _fitting(self, due: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The first of these that fit one entry together; the others go back to wait for the next one."""
+        room = self.engine.store.entry_bytes_max // 2
+        for index, (_, ref) in enumerate(due):
+            room -= self.schedule.buckets[ref >> 32].size_of[ref & 0xFFFFFFFF]
+            if room < 0 and index:
+                self.schedule.restore_due(due[index:])
+                return due[:index]
+        return due
 
     def _fire(self, taken: list[tuple[int, int]], now: int) -> None:
         entry = Entry()

@@ -40,7 +40,7 @@ from trine.log.journal_format import (
 from trine.log.journal_recovery import Recovery
 from trine.log.journal_sync import GroupCommit
 from trine.model.durability import Level
-from trine.model.errors import MessageTooLarge, StoreFailed
+from trine.model.errors import DiskFull, MessageTooLarge, StoreFailed
 from trine.model.limits import ENTRY_BYTES_MAX, KIB, MIB
 
 ONE_HEAD: Final = ENTRY_BYTES + PART_BYTES
@@ -260,10 +260,21 @@ class Journal:
     # -- room ------------------------------------------------------------------------------------------------
 
     def _make_room(self, size: int, reserve: bool) -> None:
-        """Have `size` bytes at the end of the journal, and the reserve behind them unless this may use it."""
+        """Have `size` bytes at the end of the journal, and the reserve behind them.
+
+        What may use the reserve does so only when the disk is full: as long as it is whole, all entries that fit
+        take the short way.
+        """
+        try:
+            self._grow(size, self._settings.reserve_bytes)
+        except DiskFull:
+            if not reserve:
+                raise
+            self._grow(size, 0)
+
+    def _grow(self, size: int, kept: int) -> None:
         file, settings = self._file, self._settings
         assert file is not None
-        kept = 0 if reserve else settings.reserve_bytes
         needed = self._end - self._first_lsn + size + ENTRY_BYTES
         try:
             with telling_disk_full(self._disk.describe(FOLDER), max(size + kept, settings.chunk_bytes)):

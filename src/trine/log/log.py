@@ -113,6 +113,8 @@ class Log:
         for name in self.disk.listdir(self.path):
             if name not in named and OURS.fullmatch(name):
                 self.disk.delete(f"{self.path}/{name}")
+        if not self._active.size:
+            self._begin(self.next_offset)  # by the name that is free now
 
     # ------------------------------------------------------------ writing
 

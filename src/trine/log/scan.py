@@ -75,9 +75,12 @@ def check_head(
 
 
 def walk(
-    file: File, bounds: Bounds, position: int, expected: int, *, exact: bool = False
+    file: File, bounds: Bounds, position: int, expected: int, *, exact: bool = False, checked: bool = False
 ) -> Iterator[tuple[int, Header]]:
-    """The headers from `position` on, where offset `expected` is; with `exact` it must be just that one."""
+    """The headers from `position` on, where offset `expected` is; with `exact` it must be just that one.
+
+    With `checked` each batch's checksum is looked at too: times and marks stand under it.
+    """
     end = bounds.length
     chunk, chunk_at = b"", position
     while position < end:
@@ -90,6 +93,13 @@ def walk(
         header = read_header(chunk, within)
         base, size, delta = header.base_offset, header.size, header.last_offset_delta
         check_head(bounds, position, expected, exact, base, size, chunk[within + 16], delta)
+        if checked:
+            if within + size > len(chunk):
+                chunk = file.pread(position, max(size, min(CHUNK_BYTES, end - position)))
+                chunk_at, within = position, 0
+            data = memoryview(chunk)[within + CHECKED_FROM : within + size]
+            if len(data) != size - CHECKED_FROM or crc32c(data) != header.crc:
+                raise Damaged(position, BAD_CHECKSUM)
         yield position, header
         position += size
         expected = base + delta + 1

@@ -326,7 +326,7 @@ class Segment:
             if len(head) < HEADER_BYTES or head[MAGIC_AT] != MAGIC or read_header(head).base_offset != base:
                 self.rebuild_index()
                 base, position = self._start(offset, time_ms)
-        for at, header in walk(self.file, self, position, base, exact=position > 0):
+        for at, header in walk(self.file, self, position, base, exact=position > 0, checked=True):
             if header.last_offset >= offset:
                 yield at, header
 

@@ -218,6 +218,11 @@ class Store:
         return self._end
 
     @property
+    def entry_bytes_max(self) -> int:
+        """What one commit may hold."""
+        return self._settings.journal.entry_bytes_max
+
+    @property
     def written_lsn(self) -> int:
         """Everything below is in the system's hands."""
         return self._journal.written_lsn

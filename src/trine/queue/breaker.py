@@ -41,11 +41,11 @@ class Breaker:
 
     def record(self, now_ms: int, good: int, bad: int) -> None:
         """Count messages that were settled well and messages that failed."""
-        assert min(good, bad) >= 0, "counts are not negative"
-        self._slide(now_ms)
+        assert good >= 0 <= bad, "counts are not negative"
         number = now_ms // self._width_ms
         # A clock that went back must not open a second, older bucket behind the newest one.
         if not self._buckets or self._buckets[-1][0] < number:
+            self._slide(now_ms)
             self._buckets.append([number, 0, 0])
         newest = self._buckets[-1]
         newest[1] += good

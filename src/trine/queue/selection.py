@@ -129,7 +129,7 @@ class Selection:
             return True
         if lane >= len(self._cursors):
             return lane < len(self._lanes)
-        return bool(self._ready[lane]) or bool(self._replay) or self._lanes.waits(lane, self._cursors[lane])
+        return self._lanes.waits(lane, self._cursors[lane]) or bool(self._ready[lane]) or bool(self._replay)
 
     def next_due(self) -> int | None:
         """When the next message that is tried again becomes free."""
