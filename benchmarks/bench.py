@@ -109,8 +109,8 @@ def _answer(connection: Connection, work: Callable[..., Any], arguments: tuple[A
 
 
 def resident_bytes() -> int:
-    """Memory of this process that is in use and its own; pages of mapped files are the system's to take back."""
+    """Memory of this process that is in use, mapped files included."""
     for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
+        if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
     raise RuntimeError("this system does not say how much memory a process uses")

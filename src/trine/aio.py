@@ -11,21 +11,17 @@
 
 from __future__ import annotations
 
-from trine.broker.aio import (
-    AsyncBroker as Broker,
-)
-from trine.broker.aio import (
-    AsyncConsumer as Consumer,
-)
-from trine.broker.aio import (
-    AsyncGroup as Group,
-)
-from trine.broker.aio import (
-    AsyncMessage as Message,
-)
-from trine.broker.aio import (
-    AsyncTopic as Topic,
-)
+from trine.broker.aio import AsyncBroker as Broker
+from trine.broker.aio import AsyncConsumer as Consumer
+from trine.broker.aio import AsyncGroup as Group
+from trine.broker.aio import AsyncMessage as Message
+from trine.broker.aio import AsyncProducer as Producer
+from trine.broker.aio import AsyncQueue as Queue
+from trine.broker.aio import AsyncReader as Reader
+from trine.broker.aio import AsyncRedrive as Redrive
+from trine.broker.aio import AsyncTopic as Topic
+from trine.broker.aio import AsyncTransaction as Transaction
+from trine.broker.aio import Messages
 from trine.broker.opening import open_store
 from trine.model.clock import Clock
 
@@ -35,4 +31,17 @@ def open(path: str, *, clock: Clock | None = None, seed: int | None = None) -> B
     return Broker(*open_store(path, clock=clock, seed=seed))
 
 
-__all__ = ["Broker", "Consumer", "Group", "Message", "Topic", "open"]
+__all__ = [
+    "Broker",
+    "Consumer",
+    "Group",
+    "Message",
+    "Messages",
+    "Producer",
+    "Queue",
+    "Reader",
+    "Redrive",
+    "Topic",
+    "Transaction",
+    "open",
+]

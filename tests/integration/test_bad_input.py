@@ -69,10 +69,24 @@ CASES: list[tuple[str, Callable[[trine.Broker, trine.Topic], Any], type[errors.T
     ("group name", lambda b, t: t.group("a/b"), errors.InvalidName, "group"),
     ("group option", lambda b, t: t.group("g", lease="-1s"), errors.InvalidDuration, "lease"),
     ("group order", lambda b, t: t.group("g", order="random"), errors.InvalidOption, "order"),
-    ("unknown group", lambda b, t: t.group("g").delete(), errors.UnknownGroup, "created"),
+    ("unknown group", lambda b, t: t.group("nope").delete(), errors.UnknownGroup, "creates"),
     ("receive none", lambda b, t: t.group("g").consumer("m").receive(max=0), errors.InvalidOption, "max"),
     ("forged receipt", lambda b, t: t.group("g").ack(["AQAAAA"]), errors.InvalidReceipt, "unchanged"),
     ("receipt not text", lambda b, t: t.group("g").ack([b"x"]), errors.InvalidReceipt, "string"),
+    ("lag of no group", lambda b, t: t.group("nope").lag(), errors.UnknownGroup, "creates"),
+    ("group with other options", lambda b, t: t.group("g", lease="9m"), errors.GroupExists, "alter"),
+    ("group twice", lambda b, t: t.create_group("g"), errors.GroupExists, "exists already"),
+    (
+        "backoff cap",
+        lambda b, t: t.group("x", backoff={"first": "1s", "cap": 0}),
+        errors.InvalidOption,
+        "cap_ms",
+    ),
+    ("breaker window", lambda b, t: t.group("x", breaker={"window": 0}), errors.InvalidOption, "window_ms"),
+    ("one string as many", lambda b, t: t.publish_many("abc"), errors.InvalidInput, "use publish"),
+    ("a mapping without value", lambda b, t: t.publish_many([{"key": "k"}]), errors.InvalidInput, "value"),
+    ("kind", lambda b, t: b.create_topic("u", kind="dead_letters"), errors.InvalidOption, "create_queue"),
+    ("retention", lambda b, t: b.create_topic("u", retention_ms=-1), errors.InvalidOption, "retention"),
     ("seek nowhere", lambda b, t: t.group("g").seek(), errors.InvalidOption, "exactly one"),
     ("seek to nonsense", lambda b, t: t.group("g").seek(to="end"), errors.InvalidOption, "earliest"),
     ("replay nothing", lambda b, t: t.group("g").replay(), errors.InvalidOption, "failed=True"),
@@ -103,6 +117,7 @@ def test_bad_input(
     with trine.open(":memory:", clock=trine.SimulatedClock()) as broker:
         topic = broker.create_topic("t")
         topic.publish(b"before")
+        topic.create_group("g")
         with pytest.raises(error) as caught:
             call(broker, topic)
         assert caught.value.code == error.code
@@ -121,7 +136,7 @@ def test_a_receipt_that_was_changed_is_told_from_a_stale_one() -> None:
         with pytest.raises(errors.InvalidReceipt, match="changed"):
             group.ack([forged])
         with pytest.raises(errors.InvalidReceipt, match="not of 'other'"):
-            topic.group("other").ack([receipt])
+            topic.create_group("other").ack([receipt])
         assert group.ack([receipt]) == 1
         with pytest.raises(errors.StaleReceipt):
             group.ack([receipt])

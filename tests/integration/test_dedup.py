@@ -75,7 +75,7 @@ def test_lag_by_count_and_age() -> None:
         topic.publish(b"old", partition=0, priority="high")
         clock.advance("90s")
         topic.publish_many([b"new"] * 3)
-        group = topic.group("g")
+        group = topic.create_group("g")
         lag = group.lag()
         assert (lag.count, lag.age_ms, lag.lanes) == (4, 90_000, {"high": 1, "normal": 3, "low": 0})
         consumer = group.consumer("m")

@@ -96,9 +96,10 @@ def test_compaction_keeps_the_last_of_each_key(broker: trine.Broker, clock: Simu
     assert latest[b"k4"] is not None
     assert latest[b"k4"].startswith(b"199.")
     assert len(found) < 100
-    got = topic.group("g").consumer("m").receive(max=1000)
-    assert [m.offset for m in got] == [m.offset for m in found]
-    assert topic.group("g").lag().count == len(got)
+    with topic.group("g").consumer("m") as consumer:
+        got = consumer.receive(max=1000)
+        assert [m.offset for m in got] == [m.offset for m in found]
+        assert topic.group("g").lag().count == len(got)
     clock.advance("2h")
     broker.apply_retention()
     assert all(m.key != b"k0" for m in topic.read(max=10_000))

@@ -192,7 +192,7 @@ def test_pause_resume_seek_and_replay(broker: trine.Broker, clock: SimulatedCloc
     clock.advance("1m")
     middle = clock.now_ms()
     topic.publish_many([b"%d" % i for i in range(5, 10)])
-    group = topic.group("g")
+    group = topic.create_group("g")
     consumer = group.consumer("m")
     group.pause()
     assert consumer.receive(max=10) == ()
@@ -381,3 +381,71 @@ def test_the_same_message_twice_in_a_call_counts_once(broker: trine.Broker) -> N
     lag = group.lag()
     assert (lag.count, lag.in_flight, lag.retrying) == (4, 1, 2)
     assert len(topic.dead_letters()) == 1
+
+
+def test_a_batch_that_was_acked_in_part_is_acked_for_the_rest(
+    broker: trine.Broker, clock: SimulatedClock
+) -> None:
+    topic = broker.create_topic("t", partitions=1)
+    topic.publish_many([b"%d" % i for i in range(6)])
+    consumer = topic.group("g", lease="10s").consumer("m")
+    got = consumer.receive(max=3)
+    got[1].ack()
+    assert consumer.ack(got) == 2
+    assert consumer.ack(got) == 0
+    late = consumer.receive(max=3)
+    late[0].ack()
+    clock.advance("11s")
+    with pytest.raises(errors.LeaseExpired):
+        consumer.ack(late)
+    other = topic.group("other").consumer("m")
+    with pytest.raises(errors.InvalidReceipt, match="another group"):
+        consumer.ack(other.receive())
+
+
+def test_two_consumers_of_one_name_are_one_member(broker: trine.Broker) -> None:
+    topic = broker.create_topic("t")
+    topic.publish(b"x")
+    group = topic.group("g")
+    first, second = group.consumer("m"), group.consumer("m")
+    (message,) = first.receive()
+    assert second.receive() == ()
+    second.close()
+    message.ack()
+    with pytest.raises(errors.Closed):
+        second.receive()
+
+
+def test_a_deleted_group_is_not_created_again_behind_its_back(broker: trine.Broker) -> None:
+    topic = broker.create_topic("t")
+    consumer = topic.group("g").consumer("m")
+    consumer.receive()
+    topic.group("g").delete()
+    with pytest.raises(errors.UnknownGroup, match="deleted"):
+        consumer.receive()
+    assert topic.groups() == []
+
+
+def test_the_breaker_counts_what_is_dropped_without_a_dead_letter(broker: trine.Broker) -> None:
+    topic = broker.create_topic("t")
+    topic.publish_many([b"x"] * 100)
+    group = topic.group("g", dead_letters=False, breaker={"share": 0.5, "window": "1m", "least": 10})
+    consumer = group.consumer("m")
+    while got := consumer.receive(max=5):
+        consumer.reject(got, "down")
+    assert "breaker" in (group.describe().paused or "")
+    assert group.lag().count == 90
+
+
+def test_a_topic_s_backoff_is_its_groups_unless_they_have_one(
+    broker: trine.Broker, clock: SimulatedClock
+) -> None:
+    topic = broker.create_topic("t", backoff={"first": "5s", "jitter": 0.0})
+    topic.publish(b"x")
+    for name, options, wait_ms in (("a", {}, 5000), ("b", {"backoff": {"first": "2s", "jitter": 0.0}}, 2000)):
+        consumer = topic.group(name, **options).consumer("m")
+        (message,) = consumer.receive()
+        began = clock.now_ms()
+        message.nack()
+        assert consumer.receive(wait="1h")
+        assert clock.now_ms() - began == wait_ms

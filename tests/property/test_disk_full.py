@@ -50,7 +50,9 @@ class FullMachine(RuleBasedStateMachine):
         for _ in range(count):
             self.serial += 1
             value = b"%d." % self.serial + b"x" * size
-            items.append({"value": value, "key": key, "dedup_id": f"d{self.serial}" if dedup else None, "delay": delay})
+            items.append(
+                {"value": value, "key": key, "dedup_id": f"d{self.serial}" if dedup else None, "delay": delay}
+            )
         try:
             self.topic.publish_many(items)
         except DiskFull:

@@ -77,7 +77,9 @@ class LedgerMachine(RuleBasedStateMachine):
         self.twin.replay(change)
         self.rows += len(rows)
 
-    def row(self, kind: Kind, first: int, count: int = 1, *, attempt: int = 0, until: int = 0, lease: int = -1) -> Row:
+    def row(
+        self, kind: Kind, first: int, count: int = 1, *, attempt: int = 0, until: int = 0, lease: int = -1
+    ) -> Row:
         lane = self.log[first].lane if first < len(self.log) else 0
         member, reason = self.ledger.name(f"m{first % 3}"), self.ledger.name("why")
         return Row(kind, lane, attempt, member, reason, self.now, first, count, until, lease)
@@ -87,12 +89,19 @@ class LedgerMachine(RuleBasedStateMachine):
 
     # --- rules
 
-    @rule(lane=st.integers(0, LANES - 1), keys=st.lists(st.sampled_from((None, b"a", b"b")), min_size=1, max_size=9))
+    @rule(
+        lane=st.integers(0, LANES - 1),
+        keys=st.lists(st.sampled_from((None, b"a", b"b")), min_size=1, max_size=9),
+    )
     def publish(self, lane: int, keys: list[bytes | None]) -> None:
         self.lanes.add(lane, len(self.log), len(keys))
         self.log += [One(lane, key) for key in keys]
 
-    @rule(lane=st.integers(0, LANES - 1), most=st.sampled_from((1, 2, 5, 100)), lease_ms=st.sampled_from((50, 500)))
+    @rule(
+        lane=st.integers(0, LANES - 1),
+        most=st.sampled_from((1, 2, 5, 100)),
+        lease_ms=st.sampled_from((50, 500)),
+    )
     def deliver(self, lane: int, most: int, lease_ms: int) -> None:
         picks = self.selection.pick(lane, most, self.now)
         assert sum(pick.count for pick in picks) <= most
@@ -104,7 +113,9 @@ class LedgerMachine(RuleBasedStateMachine):
             for offset in range(first, first + count):
                 one = self.log[offset]
                 assert one.lane == lane
-                assert one.state == "free" or one.state == "retrying" and one.due <= self.now, f"{offset}: {one}"
+                assert one.state == "free" or one.state == "retrying" and one.due <= self.now, (
+                    f"{offset}: {one}"
+                )
                 assert one.attempts == attempt - 1
                 assert offset >= self.first
                 one.state, one.lease, one.deadline = "leased", number, self.now + lease_ms
@@ -147,14 +158,20 @@ class LedgerMachine(RuleBasedStateMachine):
                 beside.key == one.key and beside.state in ("leased", "retrying")
                 for beside in self.log[self.first :] if beside is not one
             )  # fmt: skip
-            if (one.state == "free" or one.state == "retrying" and one.due <= self.now) and not busy and not blocked:
+            if (
+                (one.state == "free" or one.state == "retrying" and one.due <= self.now)
+                and not busy
+                and not blocked
+            ):
                 found.append(offset)
         return found
 
     @precondition(lambda self: self.leased())
     @rule(
         indexes=st.lists(st.integers(0, 40), min_size=1, max_size=5, unique=True),
-        kind=st.sampled_from((Kind.ACKED, Kind.ACKED, Kind.DEAD_LETTERED, Kind.NACKED, Kind.RETURNED, Kind.EXTENDED)),
+        kind=st.sampled_from(
+            (Kind.ACKED, Kind.ACKED, Kind.DEAD_LETTERED, Kind.NACKED, Kind.RETURNED, Kind.EXTENDED)
+        ),
         delay=st.sampled_from((0, 40, 400)),
     )
     def settle(self, indexes: list[int], kind: Kind, delay: int) -> None:
@@ -269,7 +286,9 @@ class LedgerMachine(RuleBasedStateMachine):
         assert ledger.in_flight == len(self.leased())
         states = [one.state for one in self.log]
         assert ledger.unsettled(len(self.log)) == sum(state != "settled" for state in states)
-        assert [ledger.is_settled(offset) for offset in range(len(states))] == [s == "settled" for s in states]
+        assert [ledger.is_settled(offset) for offset in range(len(states))] == [
+            s == "settled" for s in states
+        ]
         retrying = {offset: one for offset, one in enumerate(self.log) if one.state == "retrying"}
         assert {o: (r.attempt, r.due, r.lane) for o, r in ledger.retries.items()} == {
             offset: (one.attempts, one.due, one.lane) for offset, one in retrying.items()

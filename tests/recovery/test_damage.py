@@ -7,6 +7,7 @@ byte and what to do. Never less, never something else, never another error.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 
 import pytest
@@ -316,6 +317,41 @@ def test_every_byte_of_a_batch_header_and_of_an_entry_header():
             except BaseException as error:
                 error.add_note(f"{name}, byte {position}")
                 raise
+
+
+def test_the_times_and_marks_of_every_batch():
+    """They are read out of headers, by walks that need no records: a wrong one must not lead a search astray."""
+    for path in of_kind("log"):
+        data = store().read(path)
+        position = 0
+        while position < len(data):
+            for at, mask in ((21, 0x70), (35, 0x80)):  # the marks in the attributes; the greatest time
+                disk = store()
+                flip(disk, path, position + at, mask)
+                try:
+                    assert outcome(disk) != "whole"
+                except BaseException as error:
+                    error.add_note(f"{path}, byte {position + at}, mask {mask:#x}")
+                    raise
+            position += read_header(data, position).size * (10 if "invoices" in path else 1)
+
+
+def test_a_damaged_schedule_stops_the_running_broker_with_the_same_error():
+    """Nobody reads a schedule but the housekeeper's thread: what it meets, every caller is told."""
+    disk = shaped("closed")
+    path = next(path for path in of_kind("log") if "/schedule/" in path)
+    flip(disk, path, 80, 1)
+    broker = trine.Broker(*open_store("", disk=disk, settings=SETTINGS))
+    deadline = time.monotonic() + 10
+    while broker._engine.failure is None:
+        assert time.monotonic() < deadline, "the damage was not noticed"
+        time.sleep(0.01)
+    with pytest.raises(Corrupt) as caught:
+        broker.topic("orders").publish(b"x")
+    assert path in caught.value.path
+    with pytest.raises(Corrupt):
+        broker.close()
+    assert not disk._locked
 
 
 def test_deleted_files():

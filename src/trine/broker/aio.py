@@ -52,7 +52,16 @@ from trine.broker.tracing import trace_message, trace_search
 from trine.log.batch import StoredRecord
 from trine.model.durability import Level
 from trine.model.duration import duration_ms
-from trine.model.errors import Closed, EmptyBatch, GroupExists, InvalidOption, TopicFull
+from trine.model.errors import (
+    Closed,
+    EmptyBatch,
+    GroupExists,
+    InvalidInput,
+    InvalidOption,
+    InvalidReceipt,
+    TopicFull,
+    UnknownGroup,
+)
 from trine.model.ids import check_name
 from trine.model.limits import BATCH_BYTES_MAX, BATCH_MESSAGES_MAX, RECEIVE_MAX
 from trine.model.message import Duration, Headers, Instant, Outgoing, Published, PublishReceipt, draft
@@ -85,23 +94,32 @@ class AsyncBroker:
 
     async def close(self) -> None:
         """Syncs everything, cuts the journal and lets go of the data directory."""
+        await self._waits.run(self._shut)
+
+    def _shut(self) -> None:
         self._housekeeper.stop()
         self._engine.close()
 
     # --- topics and queues
 
-    async def create_topic(self, name: str, **options: Any) -> AsyncTopic:
-        """Creates a topic. Options are those of `TopicConfig`; durations in any form ("7d", 3600, timedelta)."""
-        config = TopicConfig.make(options)
+    async def create_topic(self, name: str, *, exist_ok: bool = False, **options: Any) -> AsyncTopic:
+        """Creates a topic. Options are those of `TopicConfig`; durations in any form ("7d", 3600, timedelta).
+
+        With `exist_ok` a topic that is there already is left as it is, and given back.
+        """
+        config = topic_config(options, "topic")
         with self._engine.lock:
             self._engine.check_open()
-            self._engine.create_topic(name, config)
+            if not exist_ok or name not in self._engine.topics:
+                self._engine.create_topic(name, config)
             lsn = self._engine.store.end_lsn
         await self._waits.durable(lsn)
         return AsyncTopic(self, name)
 
-    async def create_queue(self, name: str, **options: Any) -> AsyncQueue:
+    async def create_queue(self, name: str, *, exist_ok: bool = False, **options: Any) -> AsyncQueue:
         """A point-to-point queue: a topic with its one group, of the same name. Takes the options of both."""
+        if exist_ok and name in self._engine.topics:
+            return self.queue(name)
         group_words = {field.removesuffix("_ms") for field in GroupConfig.__struct_fields__}
         group_words |= set(GroupConfig.__struct_fields__)
         topic_words = {"durability", "compression"}
@@ -110,7 +128,7 @@ class AsyncBroker:
         if "durability" in options:
             for_group["durability"] = options["durability"]
         group = GroupConfig.make(for_group)
-        config = TopicConfig.make({**for_topic, "kind": "queue"})
+        config = topic_config(for_topic, "queue")
         with self._engine.lock:
             self._engine.check_open()
             topic = self._engine.create_topic(name, config)
@@ -209,6 +227,13 @@ class AsyncBroker:
             lsn = delete_cron(self._engine, name)
         await self._waits.durable(lsn)
 
+    def schedules(self, limit: int = 1000) -> list[Scheduled]:
+        """What waits for its time in all topics, soonest first."""
+        with self._engine.lock:
+            self._engine.check_open()
+            found = [one for topic in self._engine.topics.values() for one in scheduled(topic, limit)]
+        return sorted(found, key=lambda one: one.due_ms)[:limit]
+
     def crons(self) -> list[CronDescription]:
         with self._engine.lock:
             return [CronDescription.of(cron) for cron in self._engine.meta.crons.values()]
@@ -264,9 +289,10 @@ class AsyncBroker:
         await self._waits.durable(lsn)
         return AsyncRedrive(self, job, edit)
 
-    def redrives(self) -> list[RedriveJob]:
+    def redrives(self) -> list[AsyncRedrive]:
+        """All redrives that are remembered, to look at; go on with one by `resume_redrive`."""
         with self._engine.lock:
-            return jobs(self._engine)
+            return [AsyncRedrive(self, job, None) for job in jobs(self._engine)]
 
     def resume_redrive(
         self, job_id: str, *, edit: Callable[[DeadLetter], Item | None] | None = None
@@ -279,7 +305,7 @@ class AsyncBroker:
 
     async def checkpoint(self) -> None:
         """Syncs the logs and cuts the journal now; it happens by itself too."""
-        self._engine.checkpoint()
+        await self._waits.run(self._engine.checkpoint)
 
     def tick(self) -> None:
         """Does all that is due: for brokers opened with a simulated clock, which have no thread of their own."""
@@ -290,7 +316,7 @@ class AsyncBroker:
         with self._engine.lock:
             now = self._engine.clock.now_ms()
             self._housekeeper.upkeep(now)
-            self._housekeeper.compact(now)
+        self._housekeeper.compact(now)
 
     def verify(self) -> int:
         """Reads every stored batch and checks it; answers how many bytes, raises Corrupt at the first bad one."""
@@ -306,6 +332,9 @@ class AsyncTopic:
         self._broker = broker
         self._engine = broker._engine
         self.name = name
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
 
     def _state(self) -> TopicState:
         self._engine.check_open()
@@ -325,13 +354,14 @@ class AsyncTopic:
         ttl: Duration | None = None,
         dedup_id: str | None = None,
         partition: int | None = None,
+        producer: str | None = None,
         durability: str | None = None,
         wait: Duration | None = None,
     ) -> PublishReceipt:
         """Publishes one message. `wait` is how long to wait for room in a full topic."""
         message = Outgoing(
             value=value, key=key, headers=headers, priority=priority, delay=delay, deliver_at=deliver_at,
-            ttl=ttl, dedup_id=dedup_id, partition=partition,
+            ttl=ttl, dedup_id=dedup_id, partition=partition, producer=producer,
         )  # fmt: skip
         topic = self._state()
         level = level_of(durability, topic)
@@ -349,6 +379,7 @@ class AsyncTopic:
         deliver_at: Instant | None = None,
         ttl: Duration | None = None,
         partition: int | None = None,
+        producer: str | None = None,
         durability: str | None = None,
         wait: Duration | None = None,
     ) -> Published:
@@ -356,18 +387,22 @@ class AsyncTopic:
 
         The options hold for every item that has none of its own. All of it becomes durable together.
         """
+        if isinstance(items, str | bytes | bytearray | Mapping):
+            raise InvalidInput(
+                f"publish_many takes several messages, not one {type(items).__name__}; use publish"
+            )
         given: list[Any] = items if isinstance(items, list) else list(items)
         if not given:
             raise EmptyBatch("there is nothing to publish: give at least one message")
         topic = self._state()
         level = level_of(durability, topic)
         plain = key is None and headers is None and delay is None and deliver_at is None and ttl is None
-        if plain and partition is None and _fits_one_batch(given, topic.config):
+        if plain and partition is None and producer is None and _fits_one_batch(given, topic.config):
             lane = topic.config.lane_number(priority)
             return await self._admitted(lambda: topic.publish_values(given, lane, level), topic, level, wait)
         defaults = Outgoing(
             value=None, key=key, headers=headers, priority=priority, delay=delay, deliver_at=deliver_at,
-            ttl=ttl, partition=partition,
+            ttl=ttl, partition=partition, producer=producer,
         )  # fmt: skip
         now = self._engine.clock.now_ms()
         drafts = [draft(message, topic.config, now) for message in outgoing_many(given, defaults)]
@@ -456,9 +491,20 @@ class AsyncTopic:
     # --- the queue view
 
     def group(self, name: str, **options: Any) -> AsyncGroup:
-        """The group of this name; it is created when first used, with these options."""
+        """The group of this name. Its first consumer creates it, with these options.
+
+        If it exists with other options than these, that is an error: alter it, or leave them out.
+        """
         check_name(name, "group")
-        return AsyncGroup(self, name, GroupConfig.make(options) if options else None)
+        config = GroupConfig.make(options)
+        with self._engine.lock:
+            known = self._state().groups.get(name)
+            if known is not None and known.config.altered(options) != known.config:
+                raise GroupExists(
+                    f"group {name!r} of topic {self.name!r} exists with other options; "
+                    "change them with group.alter(...), or leave them out here"
+                )
+        return AsyncGroup(self, name, config)
 
     async def create_group(self, name: str, **options: Any) -> AsyncGroup:
         """Creates a group now: with start="latest" it sees what is published from now on."""
@@ -468,7 +514,7 @@ class AsyncTopic:
                 raise GroupExists(
                     f"group {name!r} of topic {self.name!r} exists already; use group({name!r})"
                 )
-            group._state()
+            group._made()
             lsn = self._engine.store.end_lsn
         await self._broker._waits.durable(lsn)
         return group
@@ -498,7 +544,7 @@ class AsyncTopic:
                     state.reopen(retained_runs(topic), self._engine.clock.now_ms())
             lsn = self._engine.store.end_lsn
         await self._broker._waits.durable(lsn)
-        return AsyncGroup(self, name, None).consumer(name)
+        return AsyncGroup(self, name, GroupConfig()).consumer(name)
 
     def groups(self) -> list[GroupDescription]:
         with self._engine.lock:
@@ -565,7 +611,7 @@ class AsyncQueue(AsyncTopic):
 
 
 class AsyncGroup:
-    def __init__(self, topic: AsyncTopic, name: str, config: GroupConfig | None) -> None:
+    def __init__(self, topic: AsyncTopic, name: str, config: GroupConfig) -> None:
         self._topic = topic
         self._engine = topic._engine
         self._waits = topic._broker._waits
@@ -573,11 +619,18 @@ class AsyncGroup:
         self.name = name
 
     def _state(self) -> GroupState:
+        return self._engine.group(self._topic._state(), self.name)
+
+    def _made(self) -> GroupState:
+        """The group, created if there is none yet: for consumers, and for a seek before there is one."""
         topic = self._topic._state()
         group = topic.groups.get(self.name)
         if group is None:
-            group = self._engine.create_group(topic, self.name, self._config or GroupConfig())
+            group = self._engine.create_group(topic, self.name, self._config)
         return group
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._topic.name}/{self.name}>"
 
     def consumer(self, name: str, *, heartbeat: str = "auto") -> AsyncConsumer:
         """A member of the group. With heartbeat="manual" it is given up when it is silent for `member_timeout`."""
@@ -651,7 +704,7 @@ class AsyncGroup:
     ) -> dict[int, int]:
         """Moves a live group to an offset, a time, "earliest" or "latest"; answers the offsets by partition."""
         with self._engine.lock:
-            group = self._state()
+            group = self._made()
             targets = seek_targets(group, offset, time, to, partition)
             lsn = group.seek(targets, self._engine.clock.now_ms())
         await self._waits.durable(lsn)
@@ -713,10 +766,15 @@ class AsyncConsumer:
 
     def _join(self) -> GroupState:
         group = self._joined
-        if group is None or group.deleted:
-            if self._closed:
-                raise Closed(f"consumer {self.name!r} is closed; make another one")
-            group = self._joined = self._group._state()
+        if self._closed:
+            raise Closed(f"consumer {self.name!r} is closed; make another one")
+        if group is not None and group.deleted:
+            self._engine.topic(group.topic.name)
+            raise UnknownGroup(
+                f"group {group.name!r} of topic {group.topic.name!r} was deleted; make another one"
+            )
+        if group is None:
+            group = self._joined = self._group._made()
             group.enter(self.name, self._engine.clock.now_ms(), keeps_alive=self._keeps_alive)
         self._engine.check_open()
         return group
@@ -814,14 +872,13 @@ class AsyncConsumer:
     def _runs(
         self, messages: AsyncMessage | str | Iterable[AsyncMessage | str]
     ) -> list[tuple[GroupPart, Run]]:
-        if isinstance(messages, Messages):
-            return [
-                (share.part, (share.lease.number, share.lease.first, share.lease.count))
-                for share in messages.shares
-            ]
+        if isinstance(messages, Messages) and all(share.group is self._joined for share in messages.shares):
+            return self._unsettled_runs(messages)
         runs: list[tuple[GroupPart, Run]] = []
         for message in _many(messages):
             if isinstance(message, AsyncMessage):
+                if message._share.group is not self._joined:
+                    raise InvalidReceipt(f"{message!r} was received in another group; settle it there")
                 part, number, offset = (
                     message._share.part,
                     message._share.lease.number,
@@ -836,6 +893,22 @@ class AsyncConsumer:
                     continue
             runs.append((part, (number, offset, 1)))
         return once(runs)
+
+    def _unsettled_runs(self, messages: Messages) -> list[tuple[GroupPart, Run]]:
+        """All that one receive gave, less what was settled one by one since. A lost lease is still told."""
+        runs: list[tuple[GroupPart, Run]] = []
+        for share in messages.shares:
+            part, lease = share.part, share.lease
+            if lease.left == lease.count:
+                runs.append((part, (lease.number, lease.first, lease.count)))
+                continue
+            held = part.ledger.leases.get(lease.number) is lease
+            runs += [
+                (part, (lease.number, offset, 1))
+                for offset in range(lease.first, lease.first + lease.count)
+                if (held and lease.holds(offset)) or not part.ledger.is_settled(offset)
+            ]
+        return runs
 
     # --- membership
 
@@ -855,7 +928,7 @@ class AsyncConsumer:
             return
         self._closed = True
         with self._engine.lock:
-            group = self._joined
+            group, self._joined = self._joined, None
             if group is None or group.deleted or self._engine.closed:
                 return
             now = self._engine.clock.now_ms()
@@ -1038,7 +1111,8 @@ class AsyncProducer:
         with self._engine.lock:
             state = self._engine.topic(topic)
             now = self._engine.clock.now_ms()
-            drafts = [draft(one, state.config, now, self.name) for one in outgoing_many(list(items), None)]
+            own = Outgoing(value=None, producer=self.name)
+            drafts = [draft(one, state.config, now) for one in outgoing_many(list(items), own)]
             if not drafts:
                 raise EmptyBatch("there is nothing to publish: give at least one message")
             level = level_of(durability, state)
@@ -1147,6 +1221,12 @@ class AsyncRedrive:
         with self._engine.lock:
             lsn = self._job.cancel()
         await self._broker._waits.durable(lsn)
+
+
+def topic_config(options: dict[str, Any], kind: str) -> TopicConfig:
+    if "kind" in options:
+        raise InvalidOption("a topic's kind is not an option: use create_topic or create_queue")
+    return TopicConfig.make({**options, "kind": kind})
 
 
 def level_of(durability: str | None, topic: TopicState) -> Level:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from trine.broker.engine import Engine
     from trine.broker.group import GroupState
     from trine.broker.topic import TopicState
+
+T = TypeVar("T")
+Ring = Callable[[], None]
 
 
 class Waits:
@@ -36,18 +39,14 @@ class Waits:
                 return
             event, ring = _bell()
             group.listeners.add(ring)
-        await self._until(event, timeout_ms)
-        with self._engine.lock:
-            group.listeners.discard(ring)
+        await self._until(event, timeout_ms, group.listeners, ring)
 
     async def room(self, topic: TopicState, timeout_ms: int) -> None:
         """Until the topic may take messages again."""
         event, ring = _bell()
         with self._engine.lock:
             topic.room_listeners.add(ring)
-        await self._until(event, timeout_ms)
-        with self._engine.lock:
-            topic.room_listeners.discard(ring)
+        await self._until(event, timeout_ms, topic.room_listeners, ring)
 
     async def written(self, seen: int, timeout_ms: int) -> None:
         """Until some log has grown since the engine was at version `seen`."""
@@ -56,21 +55,28 @@ class Waits:
                 return
             event, ring = _bell()
             self._engine.reader_listeners.add(ring)
-        await self._until(event, timeout_ms)
-        with self._engine.lock:
-            self._engine.reader_listeners.discard(ring)
+        await self._until(event, timeout_ms, self._engine.reader_listeners, ring)
 
-    async def _until(self, event: asyncio.Event, timeout_ms: int) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(event.wait(), timeout_ms / 1000)
+    async def run(self, work: Callable[[], T]) -> T:
+        """Slow work, off the loop."""
+        return await asyncio.get_running_loop().run_in_executor(None, work)
+
+    async def _until(self, event: asyncio.Event, timeout_ms: int, listeners: set[Ring], ring: Ring) -> None:
+        try:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(event.wait(), timeout_ms / 1000)
+        finally:
+            with self._engine.lock:
+                listeners.discard(ring)
 
 
-def _bell() -> tuple[asyncio.Event, Callable[[], None]]:
+def _bell() -> tuple[asyncio.Event, Ring]:
     """An event, and a function that any thread may call to set it."""
     loop = asyncio.get_running_loop()
     event = asyncio.Event()
 
     def ring() -> None:
-        loop.call_soon_threadsafe(event.set)
+        if not loop.is_closed():  # a loop that was torn down with its waits left: nobody is there to be woken
+            loop.call_soon_threadsafe(event.set)
 
     return event, ring

@@ -105,7 +105,8 @@ class Engine:
         self.nearer: Callable[[], None] | None = None
         """Told when something was scheduled: the housekeeper may have to wake earlier."""
         self._appliers: dict[int, Callable[[memoryview], None]] = {META_LOG: self._replay_meta}
-        self._checkpointing = threading.Lock()
+        self.checkpointing = threading.Lock()
+        """Held during a checkpoint, and by whoever must not have one happen meanwhile. Taken before the lock."""
         self._next_log = 1
         self.closed = False
         self.failure: BaseException | None = None
@@ -272,7 +273,7 @@ class Engine:
         if group is None:
             check_name(name, "group")
             raise UnknownGroup(
-                f"topic {topic.name!r} has no group {name!r}; it is created when first asked for"
+                f"topic {topic.name!r} has no group {name!r}; its first consumer creates it, or create_group({name!r})"
             )
         return group
 
@@ -524,7 +525,7 @@ class Engine:
 
     def checkpoint(self) -> None:
         """Makes the logs durable and cuts the journal. Only its first and last moments hold the lock."""
-        with self._checkpointing:
+        with self.checkpointing:
             with self.lock:
                 self.check_open()
                 for group in self.groups():
@@ -577,7 +578,7 @@ class Engine:
             self._let_go()
 
     def _let_go(self) -> None:
-        with self._checkpointing, self.lock:
+        with self.checkpointing, self.lock:
             self.closed = True
             for topic in self.topics.values():
                 topic.room.notify_all()

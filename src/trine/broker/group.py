@@ -7,6 +7,7 @@ puts its rows into a journal entry, and takes effect when the journal has it.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -112,6 +113,8 @@ class GroupState:
         """Called when something may be there for a consumer: how event loops wait."""
         self.version = 0
         """Rises when something may be there for a consumer."""
+        self._consumers: Counter[str] = Counter()
+        """Open consumers by name: two of one name are one member."""
         self.present: set[str] = set()
         """Members whose heartbeat this process keeps."""
         self._last_seen = self.engine.clock.now_ms()
@@ -137,11 +140,9 @@ class GroupState:
         self.meta.config = config
         self._quiet_until = self._known_free = 0
         self.level = Level[config.durability.upper()]
+        rule = config.backoff or self.topic.config.backoff
         self._backoff = Backoff(
-            first_ms=config.backoff.first_ms,
-            factor=config.backoff.factor,
-            cap_ms=config.backoff.cap_ms,
-            jitter=config.backoff.jitter,
+            first_ms=rule.first_ms, factor=rule.factor, cap_ms=rule.cap_ms, jitter=rule.jitter
         )
         breaker = config.breaker
         self._breaker = (
@@ -211,6 +212,7 @@ class GroupState:
         if self.members.join(member, now):
             self._quiet_until = 0
             self._finish_moves(now)
+        self._consumers[member] += 1
         if keeps_alive:
             self.present.add(member)
 
@@ -544,6 +546,11 @@ class GroupState:
         self._after_failures(now)
 
     def leave(self, member: str, now: int) -> None:
+        """A consumer closes; the member is gone with the last consumer of its name."""
+        self._consumers[member] -= 1
+        if self._consumers[member] > 0:
+            return
+        del self._consumers[member]
         self.present.discard(member)
         self.members.leave(member, now)
         self._quiet_until = 0
@@ -703,14 +710,14 @@ class GroupState:
     def _bury(
         self, entry: Entry, part: GroupPart, lease: Lease, first: int, count: int, reason: str, now: int
     ) -> list[Row]:
+        if self._breaker is not None:
+            self._breaker.record(now, 0, count)
         if self._burns or not self.config.dead_letters:
             ledger = part.ledger
             member, why = ledger.name(lease.member), ledger.name(reason[:500])
             return [
                 Row(Kind.REJECTED, lease.lane, lease.attempt, member, why, now, first, count, 0, lease.number)
             ]
-        if self._breaker is not None:
-            self._breaker.record(now, 0, count)
         return bury(entry, self, part, first, count, lease.attempt, reason, lease.member, now, lease.number)
 
     def _after_failures(self, now: int) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from trine.broker.entry import Entry
 from trine.broker.metadata import BucketDropped, CronMeta, CronSet
-from trine.log.compaction import compact
+from trine.log import compaction
 from trine.model.durability import Level
 from trine.model.errors import DiskFull, Refused
 from trine.model.message import H_CRON, Outgoing, draft
@@ -63,9 +63,9 @@ class Housekeeper:
             if now >= self._next_upkeep:
                 self._next_upkeep = now + UPKEEP_MS
                 self.upkeep(now)
-            if now >= self._next_compaction:
-                self._next_compaction = now + COMPACT_MS
-                self.compact(now)
+        if now >= self._next_compaction:
+            self._next_compaction = now + COMPACT_MS
+            self.compact(now)
         if now >= self._next_checkpoint or engine.store.wants_checkpoint():
             self._next_checkpoint = now + CHECKPOINT_MS
             engine.checkpoint()
@@ -182,11 +182,31 @@ class Housekeeper:
                     rows.retain(before)
 
     def compact(self, now: int) -> None:
-        for topic in self._engine.topics.values():
-            if topic.config.compact:
-                for partition in topic.partitions:
-                    compact(partition.log, now_ms=now, tombstone_ms=topic.config.tombstone_ms)
-                    self._engine.decoded.forget(partition.log_id)
+        """Cleans the compacted topics. The reading and writing is done without the lock; only the swap needs it."""
+        engine = self._engine
+        with engine.lock:
+            engine.check_open()
+            chosen = [
+                (topic, one)
+                for topic in engine.topics.values()
+                if topic.config.compact
+                for one in topic.partitions
+            ]
+        for topic, partition in chosen:
+            # No checkpoint meanwhile: it would delete files that retention gave up while they are read here.
+            with engine.checkpointing:
+                with engine.lock:
+                    if engine.topics.get(topic.name) is not topic:
+                        continue
+                    partition.log.flush()
+                    cleaning = compaction.begin(partition.log)
+                done = compaction.clean(cleaning, now_ms=now, tombstone_ms=topic.config.tombstone_ms)
+                with engine.lock:
+                    if engine.topics.get(topic.name) is not topic:
+                        compaction.discard(cleaning, done)
+                        continue
+                    compaction.finish(partition.log, cleaning, done)
+                    engine.decoded.forget(partition.log_id)
 
     # --- the thread
 

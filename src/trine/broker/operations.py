@@ -69,7 +69,7 @@ def outgoing_many(items: Sequence[Any], defaults: Outgoing | None) -> Iterable[O
             )
         elif isinstance(item, Mapping):
             try:
-                yield Outgoing(**{"value": None, **shared, **item})
+                yield Outgoing(**{**shared, **item})
             except TypeError as error:
                 known = ", ".join(Outgoing.__struct_fields__)
                 raise InvalidInput(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from trine.broker.engine import Engine
     from trine.broker.group import GroupState
     from trine.broker.topic import TopicState
+
+T = TypeVar("T")
 
 
 class Waits:
@@ -36,6 +39,10 @@ class Waits:
                 self._engine.clock.wait(topic.room, timeout_ms)
             finally:
                 topic.waiting_publishers -= 1
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Slow work: the caller does it itself."""
+        return work()
 
     def written(self, seen: int, timeout_ms: int) -> None:
         """Until some log has grown since the engine was at version `seen`."""

@@ -21,7 +21,7 @@ from trine.broker.schedule import Over, Schedule, hour_of, pack_over
 from trine.log import batch
 from trine.model import limits
 from trine.model.durability import Level
-from trine.model.errors import EmptyBatch, MessageTooLarge, TopicFull, UnknownPartition
+from trine.model.errors import EmptyBatch, InvalidOption, TopicFull, UnknownPartition
 from trine.model.ids import ScheduleId
 from trine.model.message import (
     H_DEDUP,
@@ -89,11 +89,9 @@ class TopicState:
         with self.engine.lock:
             return self._append(data, None, level)
 
-    def publish_one(
-        self, message: Outgoing, level: Level, producer: str | None = None
-    ) -> tuple[Published, int]:
+    def publish_one(self, message: Outgoing, level: Level) -> tuple[Published, int]:
         now = self.now()
-        one = draft(message, self.config, now, producer)
+        one = draft(message, self.config, now)
         if one.due_ms or one.dedup_id is not None or self.config.dedup_by_content:
             return self.publish_drafts([one], level)
         data = batch.encode_single(
@@ -149,7 +147,7 @@ class TopicState:
             published = Published(self.name, durability, places=places, duplicates=frozenset(range(count)))
             return published, engine.store.end_lsn
         if len({one.lane for one in drafts}) > 1 or any(one.due_ms for one in drafts):
-            raise MessageTooLarge(
+            raise InvalidOption(
                 "a numbered batch is of one lane and without delays; publish the others on their own"
             )
         self.admit(count)

@@ -22,6 +22,7 @@ from trine.model.errors import (
     MessageTooLarge,
     UnknownPartition,
 )
+from trine.model.ids import check_name
 from trine.model.options import TopicConfig
 
 Duration = float | int | str | timedelta
@@ -69,6 +70,8 @@ class Outgoing(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ttl: Any = None
     dedup_id: str | None = None
     partition: int | None = None
+    producer: str | None = None
+    """Who published it: carried with the message, for readers and traces."""
 
 
 class Draft:
@@ -98,7 +101,7 @@ class Draft:
         self.partition = partition
 
 
-def draft(message: Outgoing, config: TopicConfig, now: int, producer: str | None = None) -> Draft:
+def draft(message: Outgoing, config: TopicConfig, now: int) -> Draft:
     """Checks a message against the topic's configuration; the error says which option is off and why."""
     value = as_bytes(message.value, "value")
     if value is not None and len(value) > config.message_bytes_max:
@@ -117,8 +120,8 @@ def draft(message: Outgoing, config: TopicConfig, now: int, producer: str | None
     if message.dedup_id is not None:
         _check_dedup_id(message.dedup_id)
         headers.append((H_DEDUP, message.dedup_id.encode()))
-    if producer is not None:
-        headers.append((H_PRODUCER, producer.encode()))
+    if message.producer is not None:
+        headers.append((H_PRODUCER, check_name(message.producer, "producer").encode()))
     partition = message.partition
     if partition is not None and not 0 <= partition < config.partitions:
         raise UnknownPartition(

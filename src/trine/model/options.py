@@ -38,7 +38,7 @@ class _Checked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         values: dict[str, Any] = msgspec.structs.asdict(self)
         for word, value in given.items():
             if word in fields:
-                values[word] = list(value) if isinstance(value, tuple) else value
+                values[word] = _plain(word, value)
             elif f"{word}_ms" in fields:
                 values[f"{word}_ms"] = None if value is None else duration_ms(value, what=word)
             else:
@@ -47,12 +47,25 @@ class _Checked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         try:
             made = msgspec.convert(values, type(self))
         except msgspec.ValidationError as error:
-            raise InvalidOption(f"an option is off: {error}") from error
+            raise InvalidOption(_explained(error, given)) from error
         made.check()
         return made
 
     def check(self) -> None:
         raise NotImplementedError
+
+
+class BreakerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    share: float = 0.9
+    window_ms: int = 60_000
+    least: int = 50
+
+
+class BackoffConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    first_ms: int = 1_000
+    factor: float = 2.0
+    cap_ms: int = 5 * 60_000
+    jitter: float = 0.2
 
 
 class TopicConfig(_Checked, frozen=True):
@@ -76,6 +89,8 @@ class TopicConfig(_Checked, frozen=True):
     dead_letter_expired: bool = False
     dedup_window_ms: int = 5 * 60 * 1000
     dedup_by_content: bool = False
+    backoff: BackoffConfig = BackoffConfig()
+    """Of all its groups that have none of their own."""
     retained: bool = False
     """A new subscriber is first given the last message of each key."""
 
@@ -102,21 +117,15 @@ class TopicConfig(_Checked, frozen=True):
         _between("depth_max", self.depth_max, 1, 2**62)
         _between("delay_max", self.delay_max_ms, 1, limits.DELAY_MS_CEILING)
         _between("dedup_window", self.dedup_window_ms, 1, 24 * HOUR_MS)
+        _between("tombstone", self.tombstone_ms, 0, 10 * 366 * 24 * HOUR_MS)
+        _between("segment", self.segment_ms, 1, 10 * 366 * 24 * HOUR_MS)
+        if self.retention_ms is not None:
+            _between("retention", self.retention_ms, 1, 1000 * 366 * 24 * HOUR_MS)
+        if self.ttl_ms is not None:
+            _between("ttl", self.ttl_ms, 1, 10 * 366 * 24 * HOUR_MS)
+        _check_backoff(self.backoff)
         if self.retention_bytes is not None:
             _between("retention_bytes", self.retention_bytes, 0, 2**62)
-
-
-class BreakerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    share: float = 0.9
-    window_ms: int = 60_000
-    least: int = 50
-
-
-class BackoffConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    first_ms: int = 1_000
-    factor: float = 2.0
-    cap_ms: int = 5 * 60_000
-    jitter: float = 0.2
 
 
 class GroupConfig(_Checked, frozen=True):
@@ -124,7 +133,8 @@ class GroupConfig(_Checked, frozen=True):
     start: Start = "earliest"
     lease_ms: int = 30_000
     max_deliveries: int = 5
-    backoff: BackoffConfig = BackoffConfig()
+    backoff: BackoffConfig | None = None
+    """None takes the topic's."""
     breaker: BreakerConfig | None = BreakerConfig()
     lane_weights: tuple[int, ...] | None = None
     auto_ack: bool = False
@@ -146,14 +156,51 @@ class GroupConfig(_Checked, frozen=True):
         _between("in_flight_max", self.in_flight_max, 1, 10 * limits.IN_FLIGHT_MAX)
         _between("member_timeout", self.member_timeout_ms, 1, 24 * HOUR_MS)
         _between("move_wait", self.move_wait_ms, 0, HOUR_MS)
-        _between("backoff.first_ms", self.backoff.first_ms, 0, 24 * HOUR_MS)
-        _between("backoff.cap_ms", self.backoff.cap_ms, 0, 7 * 24 * HOUR_MS)
-        if not 1.0 <= self.backoff.factor <= 100.0 or not 0.0 <= self.backoff.jitter <= 1.0:
-            raise InvalidOption("backoff: factor is 1 to 100, jitter 0 to 1")
-        if self.breaker is not None and not 0.0 < self.breaker.share <= 1.0:
-            raise InvalidOption("breaker: share is above 0 and at most 1")
+        if self.backoff is not None:
+            _check_backoff(self.backoff)
+        breaker = self.breaker
+        if breaker is not None:
+            if not 0.0 < breaker.share <= 1.0:
+                raise InvalidOption(f"breaker.share is {breaker.share}; it must be above 0 and at most 1")
+            _between("breaker.window_ms", breaker.window_ms, 100, 24 * HOUR_MS)
+            _between("breaker.least", breaker.least, 1, 1_000_000)
         if self.lane_weights is not None and any(weight < 1 for weight in self.lane_weights):
             raise InvalidOption("lane_weights are whole numbers from 1, one for each lane")
+
+
+def _check_backoff(backoff: BackoffConfig) -> None:
+    _between("backoff.first_ms", backoff.first_ms, 0, 24 * HOUR_MS)
+    _between("backoff.cap_ms", backoff.cap_ms, backoff.first_ms, 7 * 24 * HOUR_MS)
+    if not 1.0 <= backoff.factor <= 100.0:
+        raise InvalidOption(f"backoff.factor is {backoff.factor}; it must be 1 to 100")
+    if not 0.0 <= backoff.jitter <= 1.0:
+        raise InvalidOption(f"backoff.jitter is {backoff.jitter}; it must be 0 to 1")
+
+
+def _plain(word: str, value: Any) -> Any:
+    """A keyword's value as the struct takes it: lists for tuples, milliseconds within backoff and breaker."""
+    if isinstance(value, tuple):
+        return list(value)
+    if word in _NESTED and isinstance(value, dict):
+        fields = {field.name for field in msgspec.structs.fields(_NESTED[word])}
+        return {
+            (f"{name}_ms" if f"{name}_ms" in fields else name): (
+                duration_ms(given, what=f"{word}.{name}") if f"{name}_ms" in fields else given
+            )
+            for name, given in value.items()
+        }
+    return value
+
+
+_NESTED: dict[str, type[msgspec.Struct]] = {"backoff": BackoffConfig, "breaker": BreakerConfig}
+
+
+def _explained(error: msgspec.ValidationError, given: dict[str, Any]) -> str:
+    """The library's sentence, with the option's name where it has a path, and what was given for it."""
+    what, _, path = str(error).partition(" - at `$.")
+    option = path.rstrip("`") or "an option"
+    value = given.get(option.partition(".")[0], given.get(option.removesuffix("_ms")))
+    return f"{option} is off: {what.replace('`', '')}; it was given as {value!r}"
 
 
 def _between(name: str, value: int, least: int, most: int) -> None:

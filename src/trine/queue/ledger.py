@@ -479,6 +479,8 @@ class Ledger:
                 self.in_flight -= count
             if lease.left == 0:
                 del self.leases[number]
+            elif lease.extended is not None:
+                self._watch_deadline(lease)
         for offset in [offset for offset in self.retries if offset < start_offset]:
             del self.retries[offset]
         self._mark_settled(min(self.floor, start_offset), start_offset)
