@@ -98,7 +98,9 @@ class Model:
         """Recovery finds ids in the log: one whose message was deleted may be forgotten."""
         entry = self.entries.get(self.dedup[dedup_id][2])
         return (
-            entry is None or entry.phase == SETTLED and entry.how in ("cancelled", "gone") or self.gone(entry)
+            entry is None
+            or (entry.phase == SETTLED and entry.how in ("cancelled", "gone"))
+            or self.gone(entry)
         )
 
     # --- questions
@@ -122,7 +124,7 @@ class Model:
         """What a receive must find, if it returns nothing else."""
         free = [
             one for one in self.in_log()
-            if not one.expired(now) and (one.phase == FREE or one.phase == RETRY and one.due <= now)
+            if not one.expired(now) and (one.phase == FREE or (one.phase == RETRY and one.due <= now))
         ]  # fmt: skip
         if self.order == "key":
             return [one for one in free if one.key is None or not self.holders(one)]
@@ -179,7 +181,11 @@ class Model:
             return
         for one in self.in_log():
             same = (one.partition, one.lane) == (entry.partition, entry.lane)
-            if not same or one is entry or self.order == "key" and (one.key != entry.key or one.key is None):
+            if (
+                not same
+                or one is entry
+                or (self.order == "key" and (one.key != entry.key or one.key is None))
+            ):
                 continue
             if one.offset < entry.offset:
                 done = one.phase in (LEASED, SETTLED) or one.expires is not None

@@ -8,8 +8,8 @@ import pytest
 
 import trine
 from tests.property.world import World
-from trine.log.memory_disk import MemoryDisk
 from trine.broker.opening import open_store
+from trine.log.memory_disk import MemoryDisk
 from trine.model.errors import DiskFull, StoreFailed
 from trine.model.limits import MIB
 from trine.queue.ledger import Ledger

@@ -113,7 +113,7 @@ class LedgerMachine(RuleBasedStateMachine):
             for offset in range(first, first + count):
                 one = self.log[offset]
                 assert one.lane == lane
-                assert one.state == "free" or one.state == "retrying" and one.due <= self.now, (
+                assert one.state == "free" or (one.state == "retrying" and one.due <= self.now), (
                     f"{offset}: {one}"
                 )
                 assert one.attempts == attempt - 1
@@ -150,7 +150,7 @@ class LedgerMachine(RuleBasedStateMachine):
         replayed = [offset for offset, one in enumerate(self.log) if one.reopened and one.state == "free"]
         for offset in range(self.first, len(self.log)):
             one = self.log[offset]
-            if one.lane != lane or one.reopened and one.state == "free" and offset != replayed[0]:
+            if one.lane != lane or (one.reopened and one.state == "free" and offset != replayed[0]):
                 continue
             if self.order == "partition" and one.state == "retrying":
                 blocked = blocked or one.due > self.now
@@ -159,7 +159,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 for beside in self.log[self.first :] if beside is not one
             )  # fmt: skip
             if (
-                (one.state == "free" or one.state == "retrying" and one.due <= self.now)
+                (one.state == "free" or (one.state == "retrying" and one.due <= self.now))
                 and not busy
                 and not blocked
             ):
@@ -305,7 +305,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 def test_a_ledger_and_its_twin_agree() -> None:
-    run_state_machine_as_test(LedgerMachine, settings=runs(300, 50))
+    run_state_machine_as_test(LedgerMachine, settings=runs(250, 40))
 
 
 @pytest.mark.slow

@@ -29,7 +29,13 @@ class MembersMachine(RuleBasedStateMachine):
         self.world = World()
         self.world.broker.create_topic("t", partitions=PARTITIONS)
         self.world.broker.topic("t").create_group(
-            "g", order="partition", lease="10s", max_deliveries=100, member_timeout="25s", move_wait="1s", breaker=None
+            "g",
+            order="partition",
+            lease="10s",
+            max_deliveries=100,
+            member_timeout="25s",
+            move_wait="1s",
+            breaker=None,
         )
         self.ends = [0] * PARTITIONS
         self.acked: set[tuple[int, int]] = set()
@@ -68,7 +74,9 @@ class MembersMachine(RuleBasedStateMachine):
 
     def check_void(self, member: str, partition: int) -> None:
         """Another member has the partition now: what this one held of it must be refused."""
-        for place in [place for place, (who, _) in self.held.items() if who == member and place[0] == partition]:
+        for place in [
+            place for place, (who, _) in self.held.items() if who == member and place[0] == partition
+        ]:
             _, message = self.held.pop(place)
             with pytest.raises(Conflict):
                 message.ack()
@@ -131,7 +139,7 @@ class MembersMachine(RuleBasedStateMachine):
 
 
 def test_members_take_turns_and_keep_the_order() -> None:
-    run_state_machine_as_test(MembersMachine, settings=runs(60, 40))
+    run_state_machine_as_test(MembersMachine, settings=runs(40, 40))
 
 
 @pytest.mark.slow

@@ -120,7 +120,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
 
 def test_a_transaction_is_all_or_nothing() -> None:
-    run_state_machine_as_test(TransactionMachine, settings=runs(60, 40))
+    run_state_machine_as_test(TransactionMachine, settings=runs(40, 40))
 
 
 @pytest.mark.slow

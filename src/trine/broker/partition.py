@@ -28,10 +28,11 @@ class SavedPartition(msgspec.Struct, array_like=True, frozen=True):
     lanes: SavedLanes | None
     producers: dict[int, Sequence]
     has_ttl: bool
+    has_dedup: bool
 
 
 class Partition:
-    __slots__ = ("_decoded", "has_ttl", "lanes", "log", "log_id", "number", "producers", "topic")
+    __slots__ = ("_decoded", "has_dedup", "has_ttl", "lanes", "log", "log_id", "number", "producers", "topic")
 
     def __init__(self, topic: TopicState, number: int, log_id: int, log: Log, decoded: Decoded) -> None:
         self.topic = topic
@@ -42,6 +43,8 @@ class Partition:
         self.producers = Producers()
         self.has_ttl = False
         """Some message here has a time to live: receives must look before they deliver."""
+        self.has_dedup = False
+        """Some message here has a dedup id: only then recovery reads the window's messages again."""
         self._decoded = decoded
 
     def apply(self, data: bytes | bytearray, header: Header) -> None:
@@ -50,6 +53,8 @@ class Partition:
         self.lanes.add(header.lane, header.base_offset, header.last_offset_delta + 1)
         if header.has_ttl:
             self.has_ttl = True
+        if header.has_dedup:
+            self.has_dedup = True
         if header.producer_id >= 0:
             self.producers.apply(
                 header.producer_id,
@@ -123,11 +128,12 @@ class Partition:
 
     def save(self) -> SavedPartition:
         lanes = self.lanes.save() if self.lanes.runs() <= LANE_RUNS_SAVED_MAX else None
-        return SavedPartition(lanes, self.producers.save(), self.has_ttl)
+        return SavedPartition(lanes, self.producers.save(), self.has_ttl, self.has_dedup)
 
     def restore(self, saved: SavedPartition) -> None:
         self.producers.restore(saved.producers)
         self.has_ttl = saved.has_ttl
+        self.has_dedup = saved.has_dedup
         if saved.lanes is not None:
             self.lanes = Lanes.restore(saved.lanes, len(self.topic.config.lanes))
             return
@@ -135,6 +141,8 @@ class Partition:
             self.lanes.add(header.lane, header.base_offset, header.last_offset_delta + 1)
 
     def rebuild_dedup(self, since_ms: int) -> None:
+        if not self.has_dedup:
+            return
         position = self.log.offset_at(since_ms)
         while stored := self.log.read(position):
             for data in stored:
