@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import trine
-from benchmarks.bench import BATCH, VALUE, Bench, medians
+from benchmarks.bench import BATCH, VALUE, Bench, Spent, medians
 from trine.log import batch
 
 RECEIVED = 100
@@ -42,6 +42,7 @@ def _batches(bench: Bench, topic: trine.Topic, durability: str, count: int) -> N
         workload="receive(max=100) and ack, as a batch", durability=durability, value=rate, unit="msg/s",
         limit="decoding the batches", limit_value=(count // BATCH or 1) * BATCH / limit,
         target=f"≥ {BATCH_TARGET:,}" if written else "", met=rate >= BATCH_TARGET if written else None,
+        note=f"{count / ours.cpu:,.0f} by CPU time",
     )  # fmt: skip
 
 
@@ -56,6 +57,7 @@ def _one_by_one(bench: Bench, topic: trine.Topic, most: int, count: int, target:
     bench.add(
         workload=f"receive(max={most}) and message.ack(), one by one", durability="written", value=rate,
         unit="msg/s", target=f"≥ {target:,}" if target else "", met=rate >= target if target else None,
+        note=f"{count / ours.cpu:,.0f} by CPU time",
     )  # fmt: skip
 
 
@@ -67,7 +69,7 @@ def _measured(
     count: int,
     drain: Callable[[trine.Consumer], None],
     *others: Callable[[], None],
-) -> list[float]:
+) -> list[Spent]:
     group = topic.create_group(name, durability=durability, start="latest")
     for _ in range(-(-count * (bench.rounds + 1) // BATCH)):
         topic.publish_many([VALUE] * BATCH)

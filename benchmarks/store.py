@@ -11,6 +11,7 @@ import signal
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,7 @@ def _take_turns(send: Send, few: Path, many: Path, count: int, rounds: int) -> N
         consumers = [one.topic("bench").group("g").consumer("c") for one in (small, large)]
         for turn in range(rounds + 1):
             for consumer, taken in zip(consumers, times, strict=True):
-                spent = seconds(lambda consumer=consumer: _drain(consumer, half))
+                spent = seconds(partial(_drain, consumer, half))
                 if turn:
                     taken.append(spent / half)
             for _ in range(half // BATCH):
@@ -175,7 +176,7 @@ def _trace(broker: trine.Broker) -> float | None:
         partition = rng.choice(list(places))
         message_id = f"bench/{partition}/{rng.randrange(*places[partition])}"
         try:
-            times.append(seconds(lambda message_id=message_id: broker.trace(message_id)))
+            times.append(seconds(partial(broker.trace, message_id)))
         except (AttributeError, TypeError):
             return None
     return statistics.median(times)

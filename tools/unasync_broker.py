@@ -1,4 +1,4 @@
-"""Writes the sync broker, `src/trine/broker/sync.py`, from the async one, `aio.py` beside it.
+"""Writes the sync broker, the folder `src/trine/broker/sync`, from the async one, `aio` beside it.
 
     python tools/unasync_broker.py            write it
     python tools/unasync_broker.py --check    fail if what is there is not what would be written
@@ -7,7 +7,7 @@ The code is changed token by token by `unasync`: `async` and `await` go, `__aent
 `AsyncIterator` becomes `Iterator`, and so on. On top of that, here:
 
     AsyncTopic, any name of Async and a capital     Topic
-    aio_waits                                       sync_waits
+    aio, aio_waits                                  sync, sync_waits
     anext, aiter, aclose                            next, iter, close
     the same words inside strings and comments, so that docstrings and their examples stay true
 
@@ -25,11 +25,12 @@ import tokenize_rt
 import unasync
 
 BROKER: Final = Path(__file__).resolve().parent.parent / "src" / "trine" / "broker"
-HEADER: Final = "# Generated from aio.py by `make generate`. Do not edit.\n"
+HEADER: Final = "# Generated from aio/{name} by `make generate`. Do not edit.\n"
 
 NAMES: Final = {
     "AbstractAsyncContextManager": "AbstractContextManager",
     "aclose": "close",
+    "aio": "sync",
     "aio_waits": "sync_waits",
     "aiter": "iter",
     "anext": "next",
@@ -46,7 +47,7 @@ PROSE: Final = (
 
 
 class CannotGenerate(Exception):
-    """aio.py is missing, or says something that has no sync form."""
+    """The async broker is missing, or says something that has no sync form."""
 
 
 def to_sync(source: str) -> str:
@@ -59,7 +60,7 @@ def to_sync(source: str) -> str:
         if found is None or name in rule.token_replacements:
             continue  # unasync's own names are the standard library's: both forms may be in use
         if found[1] in names:
-            raise CannotGenerate(f"aio.py uses both {name} and {found[1]}, which would become one name.")
+            raise CannotGenerate(f"The same file uses both {name} and {found[1]}, which would become one name.")
         rule.token_replacements[name] = found[1]
     sync = list(rule._unasync_tokens(tokens))
     return str(tokenize_rt.tokens_to_src([_reword(token) for token in sync]))
@@ -74,18 +75,23 @@ def _reword(token: tokenize_rt.Token) -> tokenize_rt.Token:
     return token._replace(src=text)
 
 
-def generate(aio: Path, sync: Path) -> str:
-    """What `sync` should hold, laid out by ruff as if it stood there already."""
-    if not aio.exists():
-        raise CannotGenerate(f"{aio} does not exist: there is nothing to generate the sync broker from.")
-    text = HEADER + to_sync(aio.read_text(encoding="utf-8"))
+def generate(aio: Path, sync: Path) -> dict[Path, str]:
+    """What the files of `sync` should hold, laid out by ruff as if they stood there already."""
+    sources = sorted(aio.glob("*.py"))
+    if not sources:
+        raise CannotGenerate(f"{aio} holds no Python files: there is nothing to generate the sync broker from.")
+    return {sync / source.name: _generate_file(source, sync / source.name) for source in sources}
+
+
+def _generate_file(aio: Path, sync: Path) -> str:
+    text = HEADER.format(name=aio.name) + to_sync(aio.read_text(encoding="utf-8"))
     try:
         compile(text, str(sync), "exec", dont_inherit=True)
     except SyntaxError as error:
         line = (error.text or "").strip()
-        raise CannotGenerate(f"The sync form of aio.py is not Python: {error.msg}: {line}") from error
+        raise CannotGenerate(f"The sync form of {aio} is not Python: {error.msg}: {line}") from error
     # Renamed modules and merged names leave the imports out of order.
-    text = _ruff(["check", "--quiet", "--fix", "--exit-zero", "--select", "I,F401"], text, sync)
+    text = _ruff(["check", "--quiet", "--fix", "--exit-zero", "--select", "I,RUF022"], text, sync)
     return _ruff(["format", "--quiet"], text, sync)
 
 
@@ -93,27 +99,32 @@ def _ruff(arguments: list[str], text: str, path: Path) -> str:
     command = [sys.executable, "-m", "ruff", *arguments, "--stdin-filename", str(path), "-"]
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise CannotGenerate(f"ruff {arguments[0]} refused the sync form of aio.py: {done.stderr.strip()}")
+        raise CannotGenerate(f"ruff {arguments[0]} refused the sync form of {path}: {done.stderr.strip()}")
     return done.stdout
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Write the sync broker from the async one.")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if sync.py is out of date")
-    parser.add_argument("--broker", type=Path, default=BROKER, help="the folder of aio.py and sync.py")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if sync is out of date")
+    parser.add_argument("--broker", type=Path, default=BROKER, help="the folder that holds aio and sync")
     arguments = parser.parse_args()
-    sync: Path = arguments.broker / "sync.py"
+    sync: Path = arguments.broker / "sync"
     try:
-        text = generate(arguments.broker / "aio.py", sync)
+        made = generate(arguments.broker / "aio", sync)
     except CannotGenerate as error:
         print(error, file=sys.stderr)
         return 2
+    there = {path: path.read_text(encoding="utf-8") for path in sync.glob("*.py")}
     if arguments.check:
-        if not sync.exists() or sync.read_text(encoding="utf-8") != text:
-            print(f"{sync} is not what aio.py gives: run `make generate` and commit it.", file=sys.stderr)
+        if there != made:
+            print(f"{sync} is not what aio gives: run `make generate` and commit it.", file=sys.stderr)
             return 1
         return 0
-    sync.write_text(text, encoding="utf-8")
+    sync.mkdir(exist_ok=True)
+    for path in there.keys() - made.keys():
+        path.unlink()
+    for path, text in made.items():
+        path.write_text(text, encoding="utf-8")
     return 0
 
 

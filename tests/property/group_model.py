@@ -142,7 +142,8 @@ class Model:
 
     def _blocked(self, entry: Entry) -> bool:
         return any(
-            one.phase == RETRY and one.offset < entry.offset
+            one.phase == RETRY
+            and (one.offset < entry.offset or self.disordered)  # a replay waits for retries
             for one in self.in_log()
             if (one.partition, one.lane) == (entry.partition, entry.lane)
         )

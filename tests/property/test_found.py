@@ -204,6 +204,20 @@ def test_a_message_moved_twice_is_found_after_a_restart(world: World) -> None:
     assert world.broker.topic("t").schedules() == []
 
 
+@pytest.mark.parametrize("hours", [(6,), (2, 6), (9, 2, 6)])
+def test_a_moved_message_is_found_when_its_first_hour_is_gone(world: World, hours: tuple[int, ...]) -> None:
+    topic = world.broker.create_topic("t", partitions=1, retention="1m")
+    waiting = topic.publish(b"a", delay="5m").message_id
+    for hour in hours:
+        world.broker.reschedule(waiting, delay=f"{hour}h")
+    world.clock.advance("4h")
+    world.broker.tick()
+    assert [one.id for one in topic.schedules()] == [waiting]
+    world.broker.reschedule(waiting, delay="1h")
+    world.broker.cancel(waiting)
+    assert topic.schedules() == []
+
+
 @pytest.mark.parametrize("nacked", [(1, 3), (3, 1), (1, 2, 3)])
 def test_in_order_several_failures_of_one_lease_call_the_followers_back_once(
     world: World, nacked: tuple[int, ...]

@@ -116,9 +116,9 @@ class GroupMachine(RuleBasedStateMachine):
         self.history.append((store.end_lsn, self.model.copy()))
 
     def absorb(self) -> None:
-        """Takes in what the log has got, and what retention took."""
+        """Takes in what the log has got."""
         model = self.model
-        for partition, (first, end) in self.topic.offsets().items():
+        for partition, (_, end) in self.topic.offsets().items():
             while model.ends[partition] < end:
                 found = self.topic.read(partition=partition, from_offset=model.ends[partition], max=100)
                 assert found, f"the log ends at {end} and has nothing at {model.ends[partition]}"
@@ -129,13 +129,18 @@ class GroupMachine(RuleBasedStateMachine):
                     model.placed(serial, partition, one.offset, one.value or b"", self.now)
                     assert (one.key, one.priority) == (entry.key, LANES[entry.lane])
                     model.ends[partition] += 1
-            if first != model.starts[partition]:
-                model.moved_start(partition, first)
+
+    def absorb_starts(self) -> None:
+        """Takes in what retention took."""
+        for partition, (first, _) in self.topic.offsets().items():
+            if first != self.model.starts[partition]:
+                self.model.moved_start(partition, first)
 
     def tick(self) -> None:
         self.broker.tick()
         self.absorb()
         self.model.tick(self.now)
+        self.absorb_starts()
         self.drop_void()
         self.note()
 
@@ -401,7 +406,7 @@ class GroupMachine(RuleBasedStateMachine):
     @rule()
     def retention(self) -> None:
         self.broker.apply_retention()
-        self.absorb()
+        self.absorb_starts()
         self.note()
 
     @rule(chance=st.integers(0, 4))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -46,6 +46,8 @@ def steps(topic: TopicState, schedule_id: ScheduleId) -> list[Step]:
     buckets = topic.schedule.buckets
     bucket = buckets.get(schedule_id.hour)
     found = None if bucket is None else _placed(bucket, schedule_id.row)
+    if bucket is None:
+        bucket, found = _waiting_copy(buckets.values(), schedule_id) or (None, None)
     if bucket is None or found is None:
         raise UnknownSchedule(
             f"there is no scheduled message {schedule_id}; if there was one, its hour was over long ago and is not "
@@ -67,7 +69,10 @@ def steps(topic: TopicState, schedule_id: ScheduleId) -> list[Step]:
         following = buckets.get(fate[2])
         copy = None if following is None else _copy(following, schedule_id, seen)
         if following is None or copy is None:
-            return walked
+            found_copy = _waiting_copy(buckets.values(), schedule_id)
+            if found_copy is None:
+                return walked
+            following, copy = found_copy
         bucket, (position, header) = following, copy
 
 
@@ -166,6 +171,19 @@ def _blocks(bucket: Bucket, after: int) -> Iterator[tuple[int, Header]]:
         header = batch.read_header(bucket.log.read_at(position, batch.HEADER_BYTES))
         if header.base_offset == row and header.is_block:
             yield position, header
+
+
+def _waiting_copy(buckets: Iterable[Bucket], first: ScheduleId) -> tuple[Bucket, tuple[int, Header]] | None:
+    """Where a moved message waits, found by its name alone: an hour it waited in before may be gone."""
+    for bucket in buckets:
+        if not bucket.live:
+            continue
+        seen: set[tuple[int, int]] = set()
+        while (copy := _copy(bucket, first, seen)) is not None:
+            if _fate(bucket, copy[1].base_offset) is None:
+                return bucket, copy
+            seen.add((bucket.hour, copy[1].base_offset))
+    return None
 
 
 def _copy(bucket: Bucket, first: ScheduleId, seen: set[tuple[int, int]]) -> tuple[int, Header] | None:

@@ -105,6 +105,7 @@ class Journal:
         self._queue: list[bytes] = []
         self._queued_bytes = 0
         self._appends = 0
+        self._scarce = False  # the disk was full: entries that may use the reserve do so without asking again
 
     # -- opening ---------------------------------------------------------------------------------------------
 
@@ -265,12 +266,16 @@ class Journal:
         What may use the reserve does so only when the disk is full: as long as it is whole, all entries that fit
         take the short way.
         """
-        try:
-            self._grow(size, self._settings.reserve_bytes)
-        except DiskFull:
-            if not reserve:
-                raise
-            self._grow(size, 0)
+        if not (reserve and self._scarce):
+            try:
+                self._grow(size, self._settings.reserve_bytes)
+                self._scarce = False
+                return
+            except DiskFull:
+                if not reserve:
+                    raise
+                self._scarce = True
+        self._grow(size, 0)
 
     def _grow(self, size: int, kept: int) -> None:
         file, settings = self._file, self._settings
@@ -336,6 +341,7 @@ class Journal:
 
     def cut(self, lsn: int) -> None:
         """All below `lsn` is in a durable checkpoint: files wholly below are used again."""
+        self._scarce = False
         while len(self._live) > 1 and self._live[0].end_lsn <= lsn:
             file = self._live.popleft()
             self._commits.untrack(file)

@@ -1,0 +1,63 @@
+# Generated from aio/redrive.py by `make generate`. Do not edit.
+"""A redrive under way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from trine.broker.redrive import RedriveJob
+from trine.broker.stored import DeadLetter
+from trine.broker.sync.topic import Item
+
+if TYPE_CHECKING:
+    from trine.broker.sync.broker import Broker
+
+
+class Redrive:
+    """A redrive under way; it is durable, and goes on after a restart with `broker.resume_redrive(id)`."""
+
+    def __init__(
+        self, broker: Broker, job: RedriveJob, edit: Callable[[DeadLetter], Item | None] | None
+    ) -> None:
+        self._broker = broker
+        self._engine = broker._engine
+        self._job = job
+        self._edit = edit
+
+    @property
+    def id(self) -> str:
+        return self._job.id
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        with self._engine.lock:
+            return self._job.progress()
+
+    def preview(self, limit: int = 100) -> list[DeadLetter]:
+        """A dry run: the dead letters the job would move, without moving any."""
+        with self._engine.lock:
+            return self._job.preview(limit)
+
+    def step(self, max: int = 1000) -> int:
+        """Moves up to `max` (and what the rate allows now); answers how many dead letters it looked at."""
+        with self._engine.lock:
+            looked, lsn = self._job.step(max, self._edit)
+        self._broker._waits.durable(lsn)
+        return looked
+
+    def run(self, *, on_progress: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
+        """Runs the job to its end, at its rate."""
+        while not self._job.done:
+            looked = self.step()
+            if on_progress is not None:
+                on_progress(self.progress)
+            pause_ms = self._job.pause_ms()
+            if pause_ms and not self._job.done and not looked:
+                self._broker._waits.written(self._engine.version, pause_ms)
+        return self.progress
+
+    def cancel(self) -> None:
+        with self._engine.lock:
+            lsn = self._job.cancel()
+        self._broker._waits.durable(lsn)

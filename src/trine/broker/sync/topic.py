@@ -1,0 +1,355 @@
+# Generated from aio/topic.py by `make generate`. Do not edit.
+"""A topic: the way in, the log view, and the door to its groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from trine.broker.description import (
+    GroupDescription,
+    Lag,
+    Scheduled,
+    TopicDescription,
+    describe_group,
+    describe_topic,
+)
+from trine.broker.operations import (
+    dead_letters,
+    outgoing_many,
+    purge_dead_letters,
+    read_log,
+    retained_runs,
+    scheduled,
+)
+from trine.broker.stored import DeadLetter, StoredMessage
+from trine.broker.sync.consumer import Consumer
+from trine.broker.sync.group import Group
+from trine.broker.sync.reader import Reader
+from trine.broker.topic import TopicState
+from trine.model.durability import Level
+from trine.model.duration import duration_ms
+from trine.model.errors import (
+    EmptyBatch,
+    GroupExists,
+    InvalidInput,
+    InvalidOption,
+    TopicFull,
+)
+from trine.model.ids import check_name
+from trine.model.limits import BATCH_BYTES_MAX, BATCH_MESSAGES_MAX
+from trine.model.message import Duration, Headers, Instant, Outgoing, Published, PublishReceipt, draft
+from trine.model.options import GroupConfig, TopicConfig
+
+if TYPE_CHECKING:
+    from trine.broker.sync.broker import Broker
+
+
+Item = bytes | str | Outgoing | Mapping[str, Any]
+"""What `publish_many` takes of each message."""
+
+
+class Topic:
+    def __init__(self, broker: Broker, name: str) -> None:
+        self._broker = broker
+        self._engine = broker._engine
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    def _state(self) -> TopicState:
+        self._engine.check_open()
+        return self._engine.topic(self.name)
+
+    # --- in
+
+    def publish(
+        self,
+        value: bytes | str | None,
+        *,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
+        priority: str | None = None,
+        delay: Duration | None = None,
+        deliver_at: Instant | None = None,
+        ttl: Duration | None = None,
+        dedup_id: str | None = None,
+        partition: int | None = None,
+        producer: str | None = None,
+        durability: str | None = None,
+        wait: Duration | None = None,
+    ) -> PublishReceipt:
+        """Publishes one message. `wait` is how long to wait for room in a full topic."""
+        message = Outgoing(
+            value=value, key=key, headers=headers, priority=priority, delay=delay, deliver_at=deliver_at,
+            ttl=ttl, dedup_id=dedup_id, partition=partition, producer=producer,
+        )  # fmt: skip
+        topic = self._state()
+        level = level_of(durability, topic)
+        published = self._admitted(lambda: topic.publish_one(message, level), topic, level, wait)
+        return published[0]
+
+    def publish_many(
+        self,
+        items: Iterable[Item],
+        *,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
+        priority: str | None = None,
+        delay: Duration | None = None,
+        deliver_at: Instant | None = None,
+        ttl: Duration | None = None,
+        partition: int | None = None,
+        producer: str | None = None,
+        durability: str | None = None,
+        wait: Duration | None = None,
+    ) -> Published:
+        """Publishes thousands at once: values, `Outgoing` messages, or mappings of their fields.
+
+        The options hold for every item that has none of its own. All of it becomes durable together.
+        """
+        if isinstance(items, str | bytes | bytearray | Mapping):
+            raise InvalidInput(
+                f"publish_many takes several messages, not one {type(items).__name__}; use publish"
+            )
+        given: list[Any] = items if isinstance(items, list) else list(items)
+        if not given:
+            raise EmptyBatch("there is nothing to publish: give at least one message")
+        topic = self._state()
+        level = level_of(durability, topic)
+        plain = key is None and headers is None and delay is None and deliver_at is None and ttl is None
+        if plain and partition is None and producer is None and _fits_one_batch(given, topic.config):
+            lane = topic.config.lane_number(priority)
+            return self._admitted(lambda: topic.publish_values(given, lane, level), topic, level, wait)
+        defaults = Outgoing(
+            value=None, key=key, headers=headers, priority=priority, delay=delay, deliver_at=deliver_at,
+            ttl=ttl, partition=partition, producer=producer,
+        )  # fmt: skip
+        now = self._engine.clock.now_ms()
+        drafts = [draft(message, topic.config, now) for message in outgoing_many(given, defaults)]
+        return self._admitted(lambda: topic.publish_drafts(drafts, level), topic, level, wait)
+
+    def _admitted(
+        self,
+        publish: Callable[[], tuple[Published, int]],
+        topic: TopicState,
+        level: Level,
+        wait: Duration | None,
+    ) -> Published:
+        waits = self._broker._waits
+        deadline = None
+        published: Published | None = None
+        lsn = 0
+        while published is None:
+            try:
+                published, lsn = publish()
+            except TopicFull:
+                now = self._engine.clock.now_ms()
+                if wait is None:
+                    raise
+                if deadline is None:
+                    deadline = now + duration_ms(wait, what="wait")
+                if now >= deadline:
+                    raise
+                waits.room(topic, deadline - now)
+        if level is Level.SYNCED:
+            waits.durable(lsn)
+        return published
+
+    # --- the log view
+
+    def read(
+        self,
+        *,
+        partition: int | None = None,
+        from_offset: int | None = None,
+        to_offset: int | None = None,
+        from_time: Instant | None = None,
+        to_time: Instant | None = None,
+        max: int = 1000,
+        wait: Duration | None = None,
+    ) -> list[StoredMessage]:
+        """Reads the log: by offset (of one partition) or by time, oldest first; what is read stays."""
+        deadline = self._engine.clock.now_ms() + (0 if wait is None else duration_ms(wait, what="wait"))
+        while True:
+            with self._engine.lock:
+                found = read_log(self._state(), partition, from_offset, to_offset, from_time, to_time, max)
+                seen = self._engine.version
+                now = self._engine.clock.now_ms()
+            if found or now >= deadline:
+                return found
+            housekeeper = self._broker._housekeeper
+            self._broker._waits.written(seen, housekeeper.pause_ms(now, deadline))
+            housekeeper.step_if_simulated()
+
+    def last(self, count: int = 10, *, partition: int | None = None) -> list[StoredMessage]:
+        """The newest messages, oldest of them first."""
+        with self._engine.lock:
+            topic = self._state()
+            chosen = topic.partitions if partition is None else [topic.partition(partition)]
+            found = [
+                message
+                for one in chosen
+                for message in read_log(
+                    topic, one.number, one.log.next_offset - count, None, None, None, count
+                )
+            ]
+        return sorted(found, key=lambda message: (message.timestamp_ms, message.partition, message.offset))[
+            -count:
+        ]
+
+    def reader(self, name: str, *, start: str = "earliest") -> Reader:
+        """A plain log reader whose position is kept under a name."""
+        return Reader(self, check_name(name, "reader"), start)
+
+    def offsets(self) -> dict[int, tuple[int, int]]:
+        """(first, next) offset of each partition."""
+        with self._engine.lock:
+            return {
+                one.number: (one.log.start_offset, one.log.next_offset) for one in self._state().partitions
+            }
+
+    # --- the queue view
+
+    def group(self, name: str, **options: Any) -> Group:
+        """The group of this name. Its first consumer creates it, with these options.
+
+        If it exists with other options than these, that is an error: alter it, or leave them out.
+        """
+        check_name(name, "group")
+        config = GroupConfig.make(options)
+        with self._engine.lock:
+            known = self._state().groups.get(name)
+            if known is not None and known.config.altered(options) != known.config:
+                raise GroupExists(
+                    f"group {name!r} of topic {self.name!r} exists with other options; "
+                    "change them with group.alter(...), or leave them out here"
+                )
+        return Group(self, name, config)
+
+    def create_group(self, name: str, **options: Any) -> Group:
+        """Creates a group now: with start="latest" it sees what is published from now on."""
+        group = Group(self, name, GroupConfig.make(options))
+        with self._engine.lock:
+            if name in self._state().groups:
+                raise GroupExists(
+                    f"group {name!r} of topic {self.name!r} exists already; use group({name!r})"
+                )
+            group._made()
+            lsn = self._engine.store.end_lsn
+        self._broker._waits.durable(lsn)
+        return group
+
+    def subscribe(
+        self,
+        name: str | None = None,
+        *,
+        durable: bool = False,
+        headers: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> Consumer:
+        """Pub/sub: a group of one's own, from now on. Ephemeral unless durable: it goes when the consumer closes.
+
+        In a topic with `retained=True` the last message of each key comes first.
+        """
+        with self._engine.lock:
+            topic = self._state()
+            if name is None:
+                name = f"subscriber-{self._engine.rng.getrandbits(64):016x}"
+            if name not in topic.groups:
+                given = {"start": "latest", "ephemeral": not durable, **options}
+                if headers is not None:
+                    given["headers"] = dict(headers)
+                state = self._engine.create_group(topic, name, GroupConfig.make(given))
+                if topic.config.retained:
+                    state.reopen(retained_runs(topic), self._engine.clock.now_ms())
+            lsn = self._engine.store.end_lsn
+        self._broker._waits.durable(lsn)
+        return Group(self, name, GroupConfig()).consumer(name)
+
+    def groups(self) -> list[GroupDescription]:
+        with self._engine.lock:
+            return [describe_group(group) for group in self._state().groups.values()]
+
+    # --- schedule and dead letters
+
+    def schedules(self, limit: int = 1000) -> list[Scheduled]:
+        """What waits for its time, soonest first."""
+        with self._engine.lock:
+            return scheduled(self._state(), limit)
+
+    def dead_letters(
+        self,
+        *,
+        reason: str | None = None,
+        group: str | None = None,
+        key: bytes | str | None = None,
+        limit: int = 1000,
+    ) -> list[DeadLetter]:
+        """Messages of this topic that were given up on and not redriven or purged yet; filters match parts."""
+        with self._engine.lock:
+            return dead_letters(self._state(), reason, group, key, limit)
+
+    def purge_dead_letters(self, *, reason: str | None = None) -> int:
+        with self._engine.lock:
+            count, lsn = purge_dead_letters(self._state(), reason)
+        self._broker._waits.durable(lsn)
+        return count
+
+    # --- steering
+
+    def describe(self) -> TopicDescription:
+        with self._engine.lock:
+            return describe_topic(self._state())
+
+    def alter(self, **options: Any) -> None:
+        with self._engine.lock:
+            topic = self._state()
+            lsn = self._engine.alter_topic(topic, topic.config.altered(options))
+        self._broker._waits.durable(lsn)
+
+    def purge(self) -> int:
+        """Deletes all messages of the log; answers how many there were. Schedules stay."""
+        with self._engine.lock:
+            partitions = self._state().partitions
+            count = sum(one.log.next_offset - one.log.start_offset for one in partitions)
+            lsn = self._engine.start_log_at([(one, one.log.next_offset) for one in partitions])
+        self._broker._waits.durable(lsn)
+        return count
+
+    def delete(self) -> None:
+        self._broker.delete_topic(self.name)
+
+
+class Queue(Topic):
+    """A point-to-point queue: publish and receive by one name."""
+
+    def consumer(self, name: str, **options: Any) -> Consumer:
+        return self.group(self.name).consumer(name, **options)
+
+    def lag(self) -> Lag:
+        return self.group(self.name).lag()
+
+
+def level_of(durability: str | None, topic: TopicState) -> Level:
+    name = topic.config.durability if durability is None else durability
+    try:
+        return _LEVELS[name]
+    except (KeyError, TypeError):
+        raise InvalidOption(f"durability is 'memory', 'written' or 'synced', not {name!r}") from None
+
+
+_LEVELS = {"memory": Level.MEMORY, "written": Level.WRITTEN, "synced": Level.SYNCED}
+
+
+def _fits_one_batch(given: list[Any], config: TopicConfig) -> bool:
+    """Whether this is the hot path: bytes alone, small enough for one batch, and nothing to look into."""
+    if config.ttl_ms is not None or config.dedup_by_content or len(given) > BATCH_MESSAGES_MAX:
+        return False
+    if set(map(type, given)) != {bytes}:
+        return False
+    total = sum(map(len, given))
+    if total > BATCH_BYTES_MAX:
+        return False
+    return total <= config.message_bytes_max or max(map(len, given)) <= config.message_bytes_max
