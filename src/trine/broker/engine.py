@@ -128,6 +128,7 @@ class Engine:
             entry = Entry()
             entry.meta(StoreCreated(self.rng.randbytes(32)), self.apply_meta)
             self.store.sync(self.commit(entry, Level.SYNCED))
+            self.checkpoint()  # so that there is one to overwrite when the disk is full
         for topic in list(self.topics.values()):  # a message given up now may create the dead letters' topic
             since = now - topic.config.dedup_window_ms
             if topic.config.kind != "dead_letters":

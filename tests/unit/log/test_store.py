@@ -301,7 +301,7 @@ def test_a_checkpoint_without_room_changes_nothing():
     app.checkpoint()
     app.publish(1, b"two")
     app.meta("retain 1 1")
-    checkpoint = app.store.begin_checkpoint(app.state() + b" " * 5000)
+    checkpoint = app.store.begin_checkpoint(app.state() + b" " * 200_000)
     disk.quota_bytes = disk.used_bytes()
     with pytest.raises(DiskFull):
         app.store.finish_checkpoint(checkpoint)
@@ -309,6 +309,18 @@ def test_a_checkpoint_without_room_changes_nothing():
     disk.quota_bytes = None
     app.checkpoint()
     assert Application(disk.crash(keep_unsynced=False)).contents() == {1: [(1, b"two")]}
+
+
+def test_a_checkpoint_on_a_full_disk_overwrites_the_last_one():
+    disk = SimulatedDisk()
+    app = Application(disk)
+    app.meta("create 1")
+    app.checkpoint()
+    app.publish(1, b"one")
+    app.store.flush_tails(force=True)
+    disk.quota_bytes = disk.used_bytes()
+    app.checkpoint()
+    assert Application(disk.crash(keep_unsynced=False)).contents() == {1: [(0, b"one")]}
 
 
 def test_a_failed_sync_in_a_checkpoint_stops_the_store():
