@@ -27,7 +27,7 @@ from trine.queue.backoff import Backoff
 from trine.queue.breaker import Breaker
 from trine.queue.ledger import Lease, Ledger, runs_of
 from trine.queue.members import Members
-from trine.queue.rows import Kind, Row
+from trine.queue.rows import Kind, Row, make_row
 from trine.queue.selection import Pick, Selection
 
 if TYPE_CHECKING:
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 Run = tuple[int, int, int]
 """(lease number, first offset, count)."""
 
+TURN_MESSAGES = 256
+"""A receive begins with the same partition for this many messages: what was decoded of it is used up first."""
+GOOD_COUNTED_MS = 100
+"""Acks are counted together for this long before the breaker is told: its buckets are far coarser."""
 _DELIVERED, _ACKED = int(Kind.DELIVERED), int(Kind.ACKED)
 """For the rows of the hot paths: a member of an enum takes longer to look up than to pack."""
 
@@ -119,7 +123,11 @@ class GroupState:
         """Members whose heartbeat this process keeps."""
         self._last_seen = self.engine.clock.now_ms()
         self.deleted = False
+        self._good = 0
+        self._good_ms = 0
         self._turn = 0
+        self._served = 0
+        """Messages taken since the turn went to another partition."""
         self._quiet_until = 0
         """Before this no lease ends and no member is given up, so `expire` need not look; 0 when not known."""
         self._known_free = 0
@@ -266,7 +274,9 @@ class GroupState:
         picked: list[tuple[GroupPart, int, list[Pick]]] = []
         if not numbers:
             return picked
-        self._turn += 1
+        if self._served >= TURN_MESSAGES:
+            self._turn += 1
+            self._served = 0
         turn = self._turn % len(numbers)
         parts = [self.parts[number] for number in (*numbers[turn:], *numbers[:turn])]
         for lane, quota in self._lane_quotas(parts, most, now):
@@ -283,6 +293,7 @@ class GroupState:
                     for _, count, attempt in picks:
                         quota -= count
                         most -= count
+                        self._served += count
                         if attempt == 1:
                             new_most -= count
                         if self.config.lane_weights is not None:
@@ -294,7 +305,7 @@ class GroupState:
         lanes = range(len(self.topic.config.lanes))
         weights = self.config.lane_weights
         if weights is None:
-            return [(lane, most) for lane in lanes]
+            return [(lane, most) for lane in self.topic.lanes_used]
         ready = [lane for lane in lanes if any(part.selection.waits(lane, now) for part in parts)]
         total = sum(weights[lane] for lane in ready if lane < len(weights)) or 1
         for lane in lanes:
@@ -363,7 +374,7 @@ class GroupState:
                 return None
             ledger = part.ledger
             number = ledger.next_row
-            row = Row(_DELIVERED, lane, attempt, ledger.name(member), 0, now, first, count, until, -1)
+            row = make_row((_DELIVERED, lane, attempt, ledger.name(member), 0, now, first, count, until, -1))
             self._commit_rows(part, (row,), Level.WRITTEN)
         except BaseException:
             part.selection.rewind()
@@ -452,7 +463,7 @@ class GroupState:
         ledger = part.ledger
         lease = ledger.held(number, first, count, now)
         name = ledger.name(lease.member)
-        row = Row(_ACKED, lease.lane, lease.attempt, name, 0, now, first, count, 0, number)
+        row = make_row((_ACKED, lease.lane, lease.attempt, name, 0, now, first, count, 0, number))
         lsn = self._commit_rows(part, (row,), self.level)
         self.settled(count, now)
         return lsn
@@ -470,13 +481,23 @@ class GroupState:
 
     def settled(self, good: int, now: int) -> None:
         """After acks took effect: the breaker counts, waiting publishers and keys get their turn."""
-        if self._breaker is not None:
-            self._breaker.record(now, good, 0)
+        self._good += good
+        if now - self._good_ms > GOOD_COUNTED_MS:
+            self._count_good(now)
         if self.members.moving:
             self._finish_moves(now)
         if (self.waiting or self.listeners) and self.config.order != "none":
             self.wake()
-        self.topic.made_room()
+        topic = self.topic
+        if topic.waiting_publishers or topic.room_listeners:
+            topic.made_room()
+
+    def _count_good(self, now: int) -> None:
+        """Tells the breaker what was acked since it was last told."""
+        if self._breaker is not None and self._good:
+            self._breaker.record(now, self._good, 0)
+        self._good = 0
+        self._good_ms = now
 
     def nack(
         self, runs: Sequence[tuple[GroupPart, Run]], now: int, delay_ms: int | None, reason: str | None
@@ -724,6 +745,7 @@ class GroupState:
         if self.members.moving:
             self._finish_moves(now)
         if self._breaker is not None and self.meta.paused is None:
+            self._count_good(now)
             why = self._breaker.tripped(now)
             if why is not None:
                 self.pause(f"breaker: {why}; mend the cause, then resume the group")

@@ -50,7 +50,10 @@ class Partition:
     def apply(self, data: bytes | bytearray, header: Header) -> None:
         """A placed batch becomes part of the log: live, and in recovery."""
         self.log.append(data, header)
-        self.lanes.add(header.lane, header.base_offset, header.last_offset_delta + 1)
+        lane = header.lane
+        self.lanes.add(lane, header.base_offset, header.last_offset_delta + 1)
+        if lane not in self.topic.lanes_used:
+            self.topic.use_lane(lane)
         if header.has_ttl:
             self.has_ttl = True
         if header.has_dedup:
@@ -136,9 +139,11 @@ class Partition:
         self.has_dedup = saved.has_dedup
         if saved.lanes is not None:
             self.lanes = Lanes.restore(saved.lanes, len(self.topic.config.lanes))
-            return
-        for _, header in self.log.headers():
-            self.lanes.add(header.lane, header.base_offset, header.last_offset_delta + 1)
+        else:
+            for _, header in self.log.headers():
+                self.lanes.add(header.lane, header.base_offset, header.last_offset_delta + 1)
+        for lane in self.lanes.used():
+            self.topic.use_lane(lane)
 
     def rebuild_dedup(self, since_ms: int) -> None:
         if not self.has_dedup:

@@ -62,7 +62,7 @@ class Waiting(NamedTuple):
 class Bucket:
     """One hour's messages."""
 
-    __slots__ = ("hour", "live", "loaded", "log", "log_id", "over", "places", "size_of", "verified")
+    __slots__ = ("hour", "live", "loaded", "log", "log_id", "over", "places", "size_of")
 
     def __init__(self, hour: int, log_id: int, log: Log) -> None:
         self.hour = hour
@@ -70,7 +70,6 @@ class Bucket:
         self.log = log
         self.live = 0
         self.loaded = False
-        self.verified = False
         self.over = BitMap64()
         self.places = array("q")
         """Byte position by row (rows of blocks included), once loaded."""
@@ -80,6 +79,7 @@ class Bucket:
 class Schedule:
     def __init__(self, topic: TopicState, now: int) -> None:
         self._topic = topic
+        self._topic_name = topic.name.encode()
         self._wheel = Wheel(now)
         self.buckets: dict[int, Bucket] = {}
         self._origin: dict[int, ScheduleId] = {}
@@ -113,6 +113,12 @@ class Schedule:
     def id_of(self, ref: int) -> ScheduleId:
         known = self._origin.get(ref)
         return known if known is not None else ScheduleId(self._topic.name, ref >> ROW_BITS, ref & 0xFFFFFFFF)
+
+    def name_of(self, ref: int) -> bytes:
+        """`id_of`, spelled out."""
+        if ref in self._origin:
+            return str(self._origin[ref]).encode()
+        return b"%s@%d-%d" % (self._topic_name, ref >> ROW_BITS, ref & 0xFFFFFFFF)
 
     def waiting(self, limit: int) -> list[Waiting]:
         """What waits, soonest first."""
@@ -218,40 +224,37 @@ class Schedule:
         """Reads a bucket into the wheel: only what still waits."""
         if bucket.loaded:
             return
-        self._verify(bucket)
-        bucket.loaded = True
+        places, size_of = array("q"), array("i")
         blocks, rows, dues = [], [], []
-        for position, header in bucket.log.headers():
-            while len(bucket.places) < header.base_offset:
-                bucket.places.append(0)
-                bucket.size_of.append(0)
-            bucket.places.append(position)
-            bucket.size_of.append(0 if header.is_block else header.size)
-            if header.is_block:
-                blocks.append((position, header.size))
-                continue
-            rows.append(header.base_offset)
-            dues.append(header.max_time_ms)
-            if header.producer_id >= 0:
-                ref = bucket.hour << ROW_BITS | header.base_offset
-                first = ScheduleId(self._topic.name, header.producer_id, header.base_sequence)
-                self._origin[ref] = first
+        moved: dict[int, ScheduleId] = {}
+        for chunk in bucket.log.fields():
+            for position, (row, length, _, _, _, marks, _, _, due, hour, _, first_row, _) in chunk:
+                while len(places) < row:
+                    places.append(0)
+                    size_of.append(0)
+                places.append(position)
+                if marks & batch.BLOCK:
+                    size_of.append(0)
+                    blocks.append((position, length + batch.LENGTH_BYTES))
+                    continue
+                size_of.append(length + batch.LENGTH_BYTES)
+                rows.append(row)
+                dues.append(due)
+                if hour >= 0:
+                    moved[bucket.hour << ROW_BITS | row] = ScheduleId(self._topic.name, hour, first_row)
+        over = BitMap64()
         for position, size in blocks:
-            _, _, over, _ = unpack_over(batch.block_payload(bucket.log.read_batch(position, size)))
-            bucket.over.update(over.tolist())
-        if bucket.over:
-            waiting = [(due, row) for due, row in zip(dues, rows, strict=True) if row not in bucket.over]
+            _, _, ended, _ = unpack_over(batch.block_payload(bucket.log.read_batch(position, size)))
+            over.update(ended.tolist())
+        if over:
+            waiting = [(due, row) for due, row in zip(dues, rows, strict=True) if row not in over]
             dues, rows = [due for due, _ in waiting], [row for _, row in waiting]
-        bucket.live = len(rows)
+        # All of it could be read: only now it counts.
+        bucket.loaded = True
+        bucket.places, bucket.size_of, bucket.over, bucket.live = places, size_of, over, len(rows)
+        self._origin.update(moved)
         refs = np.asarray(rows, dtype=np.int64) | np.int64(bucket.hour << ROW_BITS)
         self._wheel.add_many(np.asarray(dues, dtype=np.int64), refs)
-
-    def _verify(self, bucket: Bucket) -> None:
-        """Due times are taken from headers, which no reader checks: all of a bucket is checked before, once."""
-        if not bucket.verified:
-            for _ in bucket.log.verify():
-                pass
-            bucket.verified = True
 
     def drop(self, hour: int) -> None:
         del self.buckets[hour]

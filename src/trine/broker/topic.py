@@ -62,6 +62,8 @@ class TopicState:
         """Publishers that wait for room."""
         self.waiting_publishers = 0
         self.room_listeners: set[Callable[[], None]] = set()
+        self.lanes_used: tuple[int, ...] = ()
+        """Lanes that ever had a message: most topics use one of theirs, and receives look no further."""
         self._turn = 0
         self._known_room = 0
         """Messages that surely fit: the slowest group's lag is only counted when this is used up."""
@@ -317,27 +319,28 @@ class TopicState:
         entry = Entry()
         schedule = self.schedule
         sticky = self._sticky()
-        targets: dict[tuple[int, int, int], list[tuple[int, batch.Record]]] = {}
+        targets: dict[tuple[int, int], list[tuple[int, batch.Record]]] = {}
         for _, ref in taken:
             bucket = schedule.buckets[ref >> 32]
             stored = bucket.log.read_batch(bucket.places[ref & 0xFFFFFFFF], bucket.size_of[ref & 0xFFFFFFFF])
-            header = batch.read_header(stored)
             record = batch.decode(stored)[0]
-            headers = record.headers
-            number = self._chosen_partition(headers)
+            key, headers = record.key, record.headers
+            number = self._chosen_partition(headers) if headers else None
             if number is None:
-                number = self.partition_of(record.key) if record.key is not None else sticky
-            headers.append((H_SCHEDULE, str(schedule.id_of(ref)).encode()))
+                number = sticky if key is None else self.partition_of(key)
+            headers.append((H_SCHEDULE, schedule.name_of(ref)))
             headers.append((H_PUBLISHED, I64.pack(record.timestamp)))
-            flags = header.attributes & (batch.HAS_TTL | batch.HAS_DEDUP)
-            target = targets.setdefault((number, header.lane, flags), [])
-            target.append((ref, (now, record.key, record.value, headers)))
+            marks = batch.attributes(stored)
+            target = targets.get((number, marks))
+            if target is None:
+                target = targets[number, marks] = []
+            target.append((ref, (now, key, record.value, headers)))
         over: dict[int, tuple[list[int], list[int]]] = {}
-        for (number, lane, flags), found in targets.items():
+        for (number, marks), found in targets.items():
             data = batch.encode(
                 [record for _, record in found],
-                lane=lane,
-                flags=flags,
+                lane=(marks & batch.LANE_MASK) >> batch.LANE_SHIFT,
+                flags=marks & (batch.HAS_TTL | batch.HAS_DEDUP),
                 compression=COMPRESSIONS[self.config.compression],
             )
             offset = entry.append(self.partitions[number], data)
@@ -366,6 +369,9 @@ class TopicState:
         )
         entry.reserve(log_id, row + 1)
         entry.payload(log_id, block, self._apply_scheduled, hour, block)
+
+    def use_lane(self, lane: int) -> None:
+        self.lanes_used = tuple(sorted({*self.lanes_used, lane}))
 
     # --- where a message goes, and whether there is room
 

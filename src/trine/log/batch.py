@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = 61
+Fields = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+"""A header as it is stored, field by field."""
 assert HEADER.size == HEADER_BYTES
 
 LENGTH_BYTES: Final = 12
@@ -60,6 +62,7 @@ MAGIC: Final = 2
 MAGIC_AT: Final = 16
 CRC_AT: Final = 17
 CHECKED_FROM: Final = 21
+ATTRIBUTES_AT: Final = 21
 MAX_TIME_AT: Final = 35
 
 HAS_TTL: Final = 1 << 12
@@ -81,6 +84,11 @@ _CODECS: Final = {
     LZ4: ("lz4", has_lz4),
     ZSTD: ("zstd", has_zstd),
 }
+ALIKE_MAX: Final = 4096
+ALIKE_SIZES_MAX: Final = 32
+"""Batches up to this many values of one length take the short way; heads of so many lengths are kept (5 MB)."""
+NO_RECORD_HEADERS: Final = b"\0"
+_heads: Final[dict[int, list[bytes]]] = {}
 _BUILDER_BYTES_MAX: Final = 2**31 - 1
 """The compiled builder refuses records above its size; batches are limited before they come here."""
 
@@ -174,6 +182,11 @@ def read_header(buffer: Buffer, position: int = 0) -> Header:
     )
 
 
+def header_of(fields: Fields) -> Header:
+    """The header of fields as they are stored."""
+    return Header(fields[0], fields[1] + LENGTH_BYTES, fields[2], *fields[4:])
+
+
 def available(compression: int) -> bool:
     """Whether batches of this compression can be written and read here."""
     if compression == NONE:
@@ -188,12 +201,58 @@ def encode_values(
     """A batch of values alone, all of one time: the hot path of publish_many."""
     if not values:
         raise EmptyBatch("a batch needs at least one message: pass one, or do not publish at all")
+    if not compression and len(values) <= ALIKE_MAX and len(set(map(len, values))) == 1:
+        return _encode_alike(values, time_ms, lane << LANE_SHIFT)
     builder = _builder(compression, -1, -1, -1)
     append = builder.append
     headers = _NO_HEADERS
     for delta, value in enumerate(values):
         append(delta, time_ms, None, value, headers)
     return _built(builder, lane << LANE_SHIFT)
+
+
+def _encode_alike(values: Sequence[bytes], time_ms: int, marks: int) -> bytearray:
+    """Values of one length: what stands between them is known, and one join does the rest (a third of the time)."""
+    count = len(values)
+    pieces: list[bytes] = [NO_RECORD_HEADERS] * (2 * count + 1)
+    pieces[0:-1:2] = _record_heads(len(values[0]), count)
+    pieces[1::2] = values
+    body = b"".join(pieces)
+    data = bytearray(HEADER_BYTES)
+    HEADER.pack_into(
+        data, 0, 0, HEADER_BYTES + len(body) - LENGTH_BYTES, -1, MAGIC, 0, marks, count - 1,
+        time_ms, time_ms, -1, -1, -1, count,
+    )  # fmt: skip
+    data += body
+    _sign(data)
+    return data
+
+
+def _record_heads(size: int, count: int) -> list[bytes]:
+    """What precedes each value of a length in a batch, the end of the record before it included."""
+    known = _heads.get(size, [])
+    if len(known) < count:
+        tail = b"\x01" + _varint(size)  # no key, then the value's length
+        known = [*known]
+        for delta in range(len(known), count):
+            body = b"\0\0" + _varint(delta) + tail
+            end = NO_RECORD_HEADERS if delta else b""
+            known.append(end + _varint(len(body) + size + len(NO_RECORD_HEADERS)) + body)
+        if len(_heads) >= ALIKE_SIZES_MAX:
+            _heads.clear()
+        _heads[size] = known
+    return known[:count]
+
+
+def _varint(number: int) -> bytes:
+    """A number that is not negative as Kafka writes it: zigzag, seven bits a byte."""
+    number <<= 1
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
 
 
 def encode(
@@ -260,6 +319,11 @@ def set_max_time(data: bytearray, max_time_ms: int) -> None:
     """Lets the header say another greatest time than the records: a scheduled message's due time."""
     _MAX_TIME.pack_into(data, MAX_TIME_AT, max_time_ms)
     _sign(data)
+
+
+def attributes(data: bytes) -> int:
+    """Lane, flags and compression of a batch, without the rest of its header."""
+    return data[ATTRIBUTES_AT] << 8 | data[ATTRIBUTES_AT + 1]
 
 
 def check(data: Buffer) -> bool:

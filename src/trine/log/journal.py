@@ -60,7 +60,7 @@ class JournalSettings:
     """Entries of level MEMORY that wait in the process before they are written."""
     mapped_bytes_max: int = 2 * KIB
     """Entries up to this size are stored through the map."""
-    spares_max: int = 2
+    spares_max: int = 4
 
     @property
     def entry_bytes_max(self) -> int:

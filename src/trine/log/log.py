@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from trine.log.batch import Header, check, read_header
+from trine.log.batch import Fields, Header, check, read_header
 from trine.log.saved import OURS, SavedLog, SavedSegment, check_saved, cut_to_saved, fresh_name, index_name
 from trine.log.scan import BAD_CHECKSUM, Damaged
 from trine.log.segment import Segment
@@ -265,6 +265,11 @@ class Log:
         for segment in self._segments[max(bisect_right(self._bases, offset) - 1, 0) :]:
             if segment.next_offset > offset:
                 yield from segment.headers(offset)
+
+    def fields(self) -> Iterator[list[tuple[int, Fields]]]:
+        """Position in its segment and header fields of every batch, checked: the quick way through very many."""
+        for segment in self._segments:
+            yield from segment.fields()
 
     def offset_at(self, time_ms: int) -> int:
         """The first offset of the first batch that has a record as young as `time_ms`; else `next_offset`."""

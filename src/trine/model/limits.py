@@ -69,8 +69,9 @@ REASON_CHARS_MAX: Final = 500
 ATTEMPTS_MAX: Final = 65_535
 """The ledger's attempt is a u16."""
 
-DECODED_BATCHES_MAX: Final = 64
-"""Batches kept decoded, so that small receives of a large batch decode it once."""
+DECODED_BATCHES_MAX: Final = 16
+"""Chunks kept decoded, so that small receives of a large batch decode it once. More would not be read again, and
+every record kept alive is looked at by the garbage collector."""
 
 TAIL_BYTES_MAX: Final = 1 * MIB
 """Bytes a log keeps in memory before they are handed to its segment file."""

@@ -120,6 +120,10 @@ class Lanes:
                 del self._firsts[lane][:gone]
                 self._dropped[lane] += gone
 
+    def used(self) -> list[int]:
+        """Lanes that have messages."""
+        return [lane for lane, firsts in enumerate(self._firsts) if firsts]
+
     def runs(self) -> int:
         return sum(map(len, self._firsts))
 

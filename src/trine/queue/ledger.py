@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import msgspec
+import numpy as np
 from pyroaring import BitMap64
 
 from trine.model.errors import LeaseExpired, StaleReceipt
@@ -29,6 +30,7 @@ from trine.queue.rows import (
     NAMES_MAX,
     PLAIN_CHANGE,
     ROW,
+    ROW_DTYPE,
     SETTLES,
     Kind,
     Row,
@@ -144,8 +146,6 @@ class ClosedBlock(msgspec.Struct, frozen=True):
 
 class Ledger:
     __slots__ = (
-        "_block_span",
-        "_block_times",
         "_deadlines",
         "_fresh_names",
         "_names",
@@ -180,8 +180,6 @@ class Ledger:
         self._fresh_names: list[str] = []
         self._new_block = True
         self._rows = bytearray()
-        self._block_span = [0, 0]
-        self._block_times = [0, 0]
 
     # --- questions
 
@@ -273,7 +271,7 @@ class Ledger:
 
     def commit(self, rows: Sequence[Row], change: bytes) -> None:
         """The journal has it: apply the rows and keep them for the block."""
-        self._keep(rows, change[len(change) - ROW.size * len(rows) :])
+        self._keep(change[len(change) - ROW.size * len(rows) :])
         for row in rows:
             self.apply(row)
         if len(self._rows) >= BLOCK_BYTES or len(self._names) > NAMES_MAX - 256:
@@ -286,38 +284,26 @@ class Ledger:
             self.close_block()
         for name in names:
             self.name(name)
-        self._keep(rows, memoryview(payload)[len(payload) - ROW.size * len(rows) :])
+        self._keep(memoryview(payload)[len(payload) - ROW.size * len(rows) :])
         for row in rows:
             self.apply(row)
 
-    def _keep(self, rows: Sequence[Row], packed: bytes | memoryview) -> None:
+    def _keep(self, packed: bytes | memoryview) -> None:
         if self._fresh_names:
             self._fresh_names.clear()
         self._new_block = False
-        span, times = self._block_span, self._block_times
-        if not self._rows:
-            span[0], span[1] = rows[0].first, rows[0].first
-            times[0], times[1] = rows[0].at, rows[0].at
-        for _, _, _, _, _, at, first, count, _, _ in rows:
-            if first < span[0]:
-                span[0] = first
-            if first + count > span[1]:
-                span[1] = first + count
-            if at > times[1]:
-                times[1] = at
         self._rows += packed
 
     def close_block(self) -> None:
         if self._rows:
-            count = len(self._rows) // ROW.size
+            rows = np.frombuffer(self._rows, dtype=ROW_DTYPE)
             self.closed_blocks.append(
                 ClosedBlock(
-                    pack_block(
-                        self._rows, self._names_list, self._block_span[0], max(self._block_span[1] - 1, 0)
-                    ),
-                    self.next_row - count,
-                    count,
-                    *self._block_times,
+                    pack_block(self._rows, self._names_list),
+                    self.next_row - len(rows),
+                    len(rows),
+                    int(rows["at"].min()),
+                    int(rows["at"].max()),
                 )
             )
             self._rows = bytearray()
@@ -330,7 +316,7 @@ class Ledger:
         """The rows not yet in a closed block, as one: for traces."""
         if not self._rows:
             return None
-        return pack_block(self._rows, self._names_list, self._block_span[0], max(self._block_span[1] - 1, 0))
+        return pack_block(self._rows, self._names_list)
 
     # --- the one place where durable state changes
 

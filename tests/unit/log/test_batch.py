@@ -215,3 +215,10 @@ def test_golden_batch():
 def test_golden_block():
     data = batch.encode_block(b"\1\2\3", base_offset=9, count=2, base_time_ms=10, max_time_ms=11)
     assert data.hex() == (GOLDEN / "block.hex").read_text().strip()
+
+
+@given(st.integers(0, 300), st.integers(1, 200), times, lanes)
+def test_values_of_one_length_are_encoded_as_the_codec_does(size, count, time_ms, lane):
+    values = [bytes([number % 256]) * size for number in range(count)]
+    short = batch.encode_values(values, time_ms, lane=lane)
+    assert short == batch.encode([(time_ms, None, value, []) for value in values], lane=lane)

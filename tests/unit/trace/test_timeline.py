@@ -212,7 +212,6 @@ def test_the_bulk_form_agrees_with_the_single_one(
 
 def test_the_bulk_form_knows_member_and_attempt() -> None:
     standing = Standing(0, 10)
-    standing.add(pack_block(b"", ["nobody"], 0, 0))
     standing.add(block(row(Kind.ACKED, 1, attempt=3)))
     assert standing.settled(5) == (State.ACKED, 3, "worker-1")
     assert standing.settled(6) == (State.SKIPPED, 0, None)
