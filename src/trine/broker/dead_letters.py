@@ -24,7 +24,8 @@ from trine.model.options import TopicConfig
 from trine.queue.rows import Kind, Row
 
 if TYPE_CHECKING:
-    from trine.broker.group import GroupPart, GroupState
+    from trine.broker.group_part import GroupPart
+    from trine.broker.settlement import Settlement
 
 PLACE_BITS = 48
 """A place in a ledger row: partition << 48 | offset."""
@@ -61,7 +62,7 @@ def record_bytes(record: StoredRecord) -> int:
 
 def bury(
     entry: Entry,
-    group: GroupState,
+    group: Settlement,
     part: GroupPart,
     first: int,
     count: int,

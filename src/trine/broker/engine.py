@@ -17,7 +17,8 @@ import msgspec
 from trine.broker.dead_letters import dlq_config, dlq_name
 from trine.broker.decoded import Decoded
 from trine.broker.entry import Entry
-from trine.broker.group import GroupPart, GroupState
+from trine.broker.group import GroupState
+from trine.broker.group_part import GroupPart
 from trine.broker.metadata import (
     META_LOG,
     PACK,

@@ -9,7 +9,7 @@ from trine.broker.metadata import META_LOG, PACK, AnyRecord
 from trine.log import batch
 
 if TYPE_CHECKING:
-    from trine.broker.group import GroupPart
+    from trine.broker.group_part import GroupPart
     from trine.broker.partition import Partition
     from trine.queue.rows import Row
 

@@ -41,7 +41,8 @@ from trine.queue.rows import Kind, Row, unpack_block
 
 if TYPE_CHECKING:
     from trine.broker.engine import Engine
-    from trine.broker.group import GroupPart, GroupState, Run
+    from trine.broker.group import GroupState
+    from trine.broker.group_part import GroupPart, Run
     from trine.broker.topic import TopicState
 
 REDRIVE_GROUP = "_dead_letters"

@@ -25,7 +25,8 @@ from trine.queue.rows import Kind, Row
 
 if TYPE_CHECKING:
     from trine.broker.engine import Engine
-    from trine.broker.group import GroupPart, GroupState
+    from trine.broker.group import GroupState
+    from trine.broker.group_part import GroupPart
     from trine.broker.topic import TopicState
 
 JOBS_MAX = 1000

@@ -25,7 +25,8 @@ from trine.trace.timeline import UNSETTLED, Found, State
 
 if TYPE_CHECKING:
     from trine.broker.engine import Engine
-    from trine.broker.group import GroupPart, GroupState
+    from trine.broker.group import GroupState
+    from trine.broker.group_part import GroupPart
     from trine.broker.partition import Partition
 
 UNACKED: Final = "unacked"

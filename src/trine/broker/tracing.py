@@ -36,7 +36,7 @@ from trine.trace.timeline import Event, GroupLife, Trace, What
 
 if TYPE_CHECKING:
     from trine.broker.engine import Engine
-    from trine.broker.group import GroupPart
+    from trine.broker.group_part import GroupPart
     from trine.broker.partition import Partition
     from trine.broker.topic import TopicState
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from trine.model.clock import SIMULATED_START_MS
 from trine.queue.ledger import Ledger
-from trine.queue.rows import Kind, Row, pack_block
+from trine.queue.rows import Kind, Row
 from trine.trace.life import Told, live, place_id, rows_about
 from trine.trace.standing import Standing
 from trine.trace.timeline import UNSETTLED, Event, Found, GroupLife, State, Trace, What, told

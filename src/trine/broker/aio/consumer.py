@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from trine.broker.group import GroupPart, GroupState, Run
+from trine.broker.group import GroupState
+from trine.broker.group_part import GroupPart, Run
 from trine.broker.operations import (
     find_run,
     once,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from trine.broker.aio.consumer import AsyncMessage
 from trine.broker.aio.topic import Item, level_of
-from trine.broker.group import GroupPart, GroupState, Run
+from trine.broker.group import GroupState
+from trine.broker.group_part import GroupPart, Run
 from trine.broker.operations import (
     commit_transaction,
     outgoing_many,

@@ -13,7 +13,8 @@ from trine.broker.description import (
     describe_group,
     lag_of,
 )
-from trine.broker.group import GroupPart, GroupState, Run
+from trine.broker.group import GroupState
+from trine.broker.group_part import GroupPart, Run
 from trine.broker.operations import (
     find_run,
     once,

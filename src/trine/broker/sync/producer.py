@@ -7,7 +7,8 @@ import types
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from trine.broker.group import GroupPart, GroupState, Run
+from trine.broker.group import GroupState
+from trine.broker.group_part import GroupPart, Run
 from trine.broker.operations import (
     commit_transaction,
     outgoing_many,
