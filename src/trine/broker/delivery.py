@@ -232,7 +232,7 @@ class Delivery(Settlement):
             fitting = [] if full else next(self._fitting(part, runs_of(expired)))
             if (count := sum(run[1] for run in fitting)) < len(expired):
                 # The rest is looked at again, once these are settled.
-                entry.effects.append((part.selection.rewind, ()))
+                entry.afterwards.append(part.selection.rewind)
                 del expired[count:]
         for offset in expired:
             retry = part.ledger.retries.get(offset)

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 class Entry:
     """Collects parts and what to do once the journal has them. Nothing changes before `Engine.commit`."""
 
-    __slots__ = ("_next", "_rows", "effects", "new_buckets", "parts")
+    __slots__ = ("_next", "_rows", "afterwards", "effects", "new_buckets", "parts")
 
     def __init__(self) -> None:
         self.parts: list[tuple[int, Any]] = []
         self.effects: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        self.afterwards: list[Callable[[], None]] = []
+        """What has to see all other effects done, the rows' too."""
         self._next: dict[int, int] = {}
         """Where the next batch of a log goes, if this entry has put some there already."""
         self.new_buckets: dict[tuple[str, int], int] = {}
@@ -69,3 +71,4 @@ class Entry:
                 self.parts.append((part.log_id, change))
                 self.effects.append((part.commit, (rows, change)))
         self._rows.clear()
+        self.effects += [(effect, ()) for effect in self.afterwards]
