@@ -60,7 +60,9 @@ def to_sync(source: str) -> str:
         if found is None or name in rule.token_replacements:
             continue  # unasync's own names are the standard library's: both forms may be in use
         if found[1] in names:
-            raise CannotGenerate(f"The same file uses both {name} and {found[1]}, which would become one name.")
+            raise CannotGenerate(
+                f"The same file uses both {name} and {found[1]}, which would become one name."
+            )
         rule.token_replacements[name] = found[1]
     sync = list(rule._unasync_tokens(tokens))
     return str(tokenize_rt.tokens_to_src([_reword(token) for token in sync]))
@@ -79,7 +81,9 @@ def generate(aio: Path, sync: Path) -> dict[Path, str]:
     """What the files of `sync` should hold, laid out by ruff as if they stood there already."""
     sources = sorted(aio.glob("*.py"))
     if not sources:
-        raise CannotGenerate(f"{aio} holds no Python files: there is nothing to generate the sync broker from.")
+        raise CannotGenerate(
+            f"{aio} holds no Python files: there is nothing to generate the sync broker from."
+        )
     return {sync / source.name: _generate_file(source, sync / source.name) for source in sources}
 
 
