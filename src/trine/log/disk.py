@@ -55,12 +55,8 @@ class File(Protocol):
     def truncate(self, size: int) -> None:
         """Cut to `size`. Views taken before must not be read beyond it."""
 
-    def allocate(self, position: int, size: int, *, zeros: bool = True) -> None:
-        """Have the space, so that later writes there cannot run out of it. With `zeros` it is written, too.
-
-        Syncs of what was written before touch no metadata, which small writes gain from; large ones lose more by
-        having every byte go to the medium twice.
-        """
+    def allocate(self, position: int, size: int) -> None:
+        """Write zeros, so that later syncs of this part touch no metadata and cannot run out of space."""
 
     def map_write(self, size: int) -> WritableMap:
         """The first `size` bytes as writable memory, coherent with pwrite; map again after the file grew."""
@@ -191,13 +187,9 @@ class RealFile:
         self._size = size
         self._view = None
 
-    def allocate(self, position: int, size: int, *, zeros: bool = True) -> None:
+    def allocate(self, position: int, size: int) -> None:
         before, end = self._size, position + size
         try:
-            if not zeros:
-                os.posix_fallocate(self._fd, position, size)
-                self._size = max(before, end)
-                return
             while position < end:
                 step = min(len(ZEROS), end - position)
                 self.pwrite(position, ZEROS if step == len(ZEROS) else memoryview(ZEROS)[:step])

@@ -43,8 +43,6 @@ from trine.model.durability import Level
 from trine.model.errors import DiskFull, MessageTooLarge, StoreFailed
 from trine.model.limits import ENTRY_BYTES_MAX, KIB, MIB
 
-LARGE_BYTES: Final = 16 * KIB
-"""Entries of this size on average take no zeros ahead of them: writing every byte twice costs more than it gives."""
 ONE_HEAD: Final = ENTRY_BYTES + PART_BYTES
 _pack_crc = CRC.pack
 _pack_one = ENTRY_REST_ONE.pack
@@ -55,7 +53,7 @@ _MEMORY, _WRITTEN = Level.MEMORY, Level.WRITTEN
 class JournalSettings:
     file_bytes: int = 64 * MIB
     chunk_bytes: int = 4 * MIB
-    """Space is taken ahead of the entries this much at a time; filled with zeros for small entries."""
+    """Zeros are written ahead of the entries this much at a time."""
     reserve_bytes: int = 1 * MIB
     """Room that only entries appended with `reserve=True` may use: acks can be recorded on a full disk."""
     queue_bytes_max: int = 1 * MIB
@@ -107,7 +105,6 @@ class Journal:
         self._queue: list[bytes] = []
         self._queued_bytes = 0
         self._appends = 0
-        self._asked = (0, 0)  # end and appends when `_wants_zeros` was last asked
         self._scarce = False  # the disk was full: entries that may use the reserve do so without asking again
 
     # -- opening ---------------------------------------------------------------------------------------------
@@ -289,7 +286,7 @@ class Journal:
                 if needed > file.capacity:
                     self._prepare_next(HEADER_BYTES + size + ENTRY_BYTES + kept)
                     self._roll()
-                elif file.fill(needed + kept, settings.chunk_bytes, self._wants_zeros()):
+                elif file.fill(needed + kept, settings.chunk_bytes):
                     self._map = file.file.map_write(file.filled)
                 if needed <= file.capacity < needed + kept:
                     self._prepare_next(HEADER_BYTES + kept)
@@ -301,14 +298,9 @@ class Journal:
     def _prepare_next(self, size: int) -> None:
         assert self._file is not None
         if self._next is None:
-            self._next = self._folder.create(self._file.end_lsn, size, self._wants_zeros())
+            self._next = self._folder.create(self._file.end_lsn, size)
         else:
-            self._next.fill(size, self._settings.chunk_bytes, self._wants_zeros())
-
-    def _wants_zeros(self) -> bool:
-        """Whether the entries since this was last asked were small: zeros ahead make their syncs quicker."""
-        (end, appends), self._asked = self._asked, (self._end, self._appends)
-        return self._end - end <= LARGE_BYTES * max(self._appends - appends, 1)
+            self._next.fill(size, self._settings.chunk_bytes)
 
     def _roll(self) -> None:
         assert self._next is not None

@@ -48,13 +48,13 @@ class JournalFile:
         """The first lsn of the file that follows."""
         return self.first_lsn + self.capacity
 
-    def fill(self, size: int, chunk_bytes: int, zeros: bool = True) -> bool:
+    def fill(self, size: int, chunk_bytes: int) -> bool:
         """Have at least `size` bytes (or all it can hold), a whole chunk at a time; tells whether it grew."""
         now = self.file.size()
         if now >= min(size, self.capacity):
             return False
         chunks = -(-(size - now) // chunk_bytes)
-        self.file.allocate(now, min(now + chunks * chunk_bytes, self.capacity) - now, zeros=zeros)
+        self.file.allocate(now, min(now + chunks * chunk_bytes, self.capacity) - now)
         return True
 
 
@@ -98,7 +98,7 @@ class JournalFiles:
         path = path_of(first_lsn)
         return JournalFile(first_lsn, path, self.disk.open(path), capacity)
 
-    def create(self, first_lsn: int, size: int, zeros: bool = True) -> JournalFile:
+    def create(self, first_lsn: int, size: int) -> JournalFile:
         """The file beginning at `first_lsn`, a spare or a new one, with its header and at least `size` bytes.
 
         If there is no room for it, no trace of it remains.
@@ -111,7 +111,7 @@ class JournalFiles:
         else:
             made = JournalFile(first_lsn, path, self.disk.open(path, create=True), self._file_bytes)
         try:
-            made.fill(size, self._chunk_bytes, zeros)
+            made.fill(size, self._chunk_bytes)
             made.file.pwrite(0, pack_header(first_lsn, made.capacity))
         except OSError:
             made.file.close()

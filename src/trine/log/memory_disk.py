@@ -56,7 +56,7 @@ class MemoryFile:
         fresh[:] = memoryview(self._buffer)[:size]
         self._buffer, self._size = fresh, size
 
-    def allocate(self, position: int, size: int, *, zeros: bool = True) -> None:
+    def allocate(self, position: int, size: int) -> None:
         self.pwrite(position, bytes(size))
 
     def map_write(self, size: int) -> WritableMap:
