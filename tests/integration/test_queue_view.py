@@ -447,5 +447,11 @@ def test_a_topic_s_backoff_is_its_groups_unless_they_have_one(
         (message,) = consumer.receive()
         began = clock.now_ms()
         message.nack()
-        assert consumer.receive(wait="1h")
+        (again,) = consumer.receive(wait="1h")
         assert clock.now_ms() - began == wait_ms
+        if name == "a":
+            topic.alter(backoff={"first": "7s", "factor": 1.0, "jitter": 0.0})
+            began = clock.now_ms()
+            again.nack()
+            assert consumer.receive(wait="1h")
+            assert clock.now_ms() - began == 7000

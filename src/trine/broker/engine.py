@@ -461,7 +461,8 @@ class Engine:
 
     def _apply_altered(self, record: TopicAltered) -> None:
         topic = self.topics[record.name]
-        topic.meta.config = record.config
+        backoff_changed = topic.config.backoff != record.config.backoff
+        topic.meta.config = topic.config = record.config
         self._used_logs([*record.new_logs, *(log for logs in record.new_ledgers.values() for log in logs)])
         topic.dedup.window_ms = record.config.dedup_window_ms
         topic.forget_room()
@@ -477,6 +478,8 @@ class Engine:
                 group.add_part(self._open_part(topic, name, len(group.parts), log_id, Ledger(0)))
         for group in topic.groups.values():
             group.grow_lanes(len(record.config.lanes))
+            if backoff_changed:
+                group.configure(group.config)
 
     def _apply_deleted(self, topic: TopicState) -> None:
         for group in topic.groups.values():

@@ -70,15 +70,11 @@ class Settlement:
         self.configure(meta.config)
 
     @property
-    def config(self) -> GroupConfig:
-        return self.meta.config
-
-    @property
     def paused(self) -> str | None:
         return self.meta.paused
 
     def configure(self, config: GroupConfig) -> None:
-        self.meta.config = config
+        self.meta.config = self.config = config
         self._quiet_until = self._known_free = 0
         self.level = Level[config.durability.upper()]
         rule = config.backoff or self.topic.config.backoff

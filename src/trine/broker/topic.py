@@ -54,6 +54,7 @@ class TopicState:
         self.engine = engine
         self.name = name
         self.meta = meta
+        self.config: TopicConfig = meta.config
         self.partitions: list[Partition] = []
         self.groups: dict[str, GroupState] = {}
         self.dedup = DedupWindow(meta.config.dedup_window_ms)
@@ -67,10 +68,6 @@ class TopicState:
         self._turn = 0
         self._known_room = 0
         """Messages that surely fit: the slowest group's lag is only counted when this is used up."""
-
-    @property
-    def config(self) -> TopicConfig:
-        return self.meta.config
 
     def now(self) -> int:
         return self.engine.clock.now_ms()

@@ -271,7 +271,10 @@ class Ledger:
 
     def commit(self, rows: Sequence[Row], change: bytes) -> None:
         """The journal has it: apply the rows and keep them for the block."""
-        self._keep(change[len(change) - ROW.size * len(rows) :])
+        if self._fresh_names:
+            self._fresh_names.clear()
+        self._new_block = False
+        self._rows += change[len(change) - ROW.size * len(rows) :]
         for row in rows:
             self.apply(row)
         if len(self._rows) >= BLOCK_BYTES or len(self._names) > NAMES_MAX - 256:
@@ -284,15 +287,11 @@ class Ledger:
             self.close_block()
         for name in names:
             self.name(name)
-        self._keep(memoryview(payload)[len(payload) - ROW.size * len(rows) :])
+        self._fresh_names.clear()
+        self._new_block = False
+        self._rows += memoryview(payload)[len(payload) - ROW.size * len(rows) :]
         for row in rows:
             self.apply(row)
-
-    def _keep(self, packed: bytes | memoryview) -> None:
-        if self._fresh_names:
-            self._fresh_names.clear()
-        self._new_block = False
-        self._rows += packed
 
     def close_block(self) -> None:
         if self._rows:
