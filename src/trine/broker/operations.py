@@ -311,7 +311,7 @@ def move_schedule(engine: Engine, text: str, delay: Any, deliver_at: Any) -> int
     topic.end_waits(entry, bucket.hour, Over.MOVED, [row], [hour_of(due)], now)
     flags = header.attributes & (batch.HAS_TTL | batch.HAS_DEDUP)
     data = batch.encode_single(
-        record.timestamp, record.key, record.value, record.headers, lane=header.lane, flags=flags,
+        record.timestamp, record.key, record.value, list(record.headers), lane=header.lane, flags=flags,
         producer_id=first.hour, producer_epoch=0, base_sequence=first.row,
     )  # fmt: skip
     topic.put_waiting(entry, hour_of(due), [(data, due)])

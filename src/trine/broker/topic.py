@@ -321,7 +321,7 @@ class TopicState:
             bucket = schedule.buckets[ref >> 32]
             stored = bucket.log.read_batch(bucket.places[ref & 0xFFFFFFFF], bucket.size_of[ref & 0xFFFFFFFF])
             record = batch.decode(stored)[0]
-            key, headers = record.key, record.headers
+            key, headers = record.key, list(record.headers)
             number = self._chosen_partition(headers) if headers else None
             if number is None:
                 number = sticky if key is None else self.partition_of(key)

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from aiokafka.codec import has_gzip, has_lz4, has_snappy, has_zstd
@@ -97,23 +97,24 @@ _CRC: Final = struct.Struct(">I")
 _MAX_TIME: Final = struct.Struct(">q")
 _NO_HEADERS: Final[list[tuple[str, bytes | None]]] = []
 
+NO_HEADERS: Final[tuple[tuple[str, bytes | None], ...]] = ()
+"""Shared by all records without headers."""
+
 Record = tuple[int, bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]]
 """time_ms, key, value, headers: what `encode` takes."""
 
 
-class StoredRecord(Protocol):
-    """What `decode` gives: a record with its absolute offset."""
+class StoredRecord(msgspec.Struct, gc=False):
+    """What `decode` gives: a record with its absolute offset.
 
-    @property
-    def offset(self) -> int: ...
-    @property
-    def timestamp(self) -> int: ...
-    @property
-    def key(self) -> bytes | None: ...
-    @property
-    def value(self) -> bytes | None: ...
-    @property
-    def headers(self) -> list[tuple[str, bytes | None]]: ...
+    Thousands of these are alive at a time; the garbage collector passes over them, as they can be in no cycle.
+    """
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
 
 
 class Header(msgspec.Struct, frozen=True, gc=False):
@@ -344,7 +345,10 @@ def check(data: Buffer) -> bool:
 def decode(data: Buffer) -> list[StoredRecord]:
     """The records with their absolute offsets; the bytes are believed to have passed `check`."""
     try:
-        return list(DefaultRecordBatch(data))
+        return [
+            StoredRecord(one.offset, one.timestamp, one.key, one.value, one.headers or NO_HEADERS)
+            for one in DefaultRecordBatch(data)
+        ]
     except UnsupportedCodecError:
         raise _unavailable(read_header(data).compression) from None
     except CorruptRecordException as error:
@@ -377,7 +381,11 @@ def rewrite(
     builder = _builder(header.compression, header.producer_id, header.producer_epoch, header.base_sequence)
     for record in kept:
         builder.append(
-            record.offset - header.base_offset, record.timestamp, record.key, record.value, record.headers
+            record.offset - header.base_offset,
+            record.timestamp,
+            record.key,
+            record.value,
+            list(record.headers),
         )
     fresh: bytearray = builder.build()
     compression = read_header(fresh).compression

@@ -25,7 +25,7 @@ offsets = st.integers(0, 2**60)
 
 
 def plain(record):
-    return (record.offset, record.timestamp, record.key, record.value, record.headers)
+    return (record.offset, record.timestamp, record.key, record.value, list(record.headers))
 
 
 @given(records, lanes, flags, compressions, offsets, st.integers(-1, 2**40), st.integers(0, 2**30))
