@@ -21,26 +21,15 @@ from trine.model.message import (
     I64,
 )
 from trine.model.options import TopicConfig
-from trine.queue.rows import Kind, Row
+from trine.queue.rows import Kind, Row, pack_place
 
 if TYPE_CHECKING:
     from trine.broker.group_part import GroupPart
     from trine.broker.settlement import Settlement
 
-PLACE_BITS = 48
-"""A place in a ledger row: partition << 48 | offset."""
-
 
 def dlq_name(topic: str) -> str:
     return topic + DLQ_SUFFIX
-
-
-def pack_place(partition: int, offset: int) -> int:
-    return partition << PLACE_BITS | offset
-
-
-def unpack_place(place: int) -> tuple[int, int]:
-    return place >> PLACE_BITS, place & ((1 << PLACE_BITS) - 1)
 
 
 def dlq_config(origin: TopicConfig) -> TopicConfig:

@@ -38,7 +38,6 @@ from trine.broker.metadata import (
     Metadata,
     ProducerMeta,
     ProducerRegistered,
-    ReaderForgotten,
     ReaderMoved,
     StoreCreated,
     TopicAltered,
@@ -436,8 +435,6 @@ class Engine:
                 self.meta.crons.pop(name, None)
             case ReaderMoved(topic=name, reader=reader, positions=positions):
                 self.topics[name].meta.readers.setdefault(reader, {}).update(positions)
-            case ReaderForgotten(topic=name, reader=reader):
-                self.topics[name].meta.readers.pop(reader, None)
             case ProducerRegistered(name=name, id=producer_id, epoch=epoch):
                 self.meta.producers[name] = ProducerMeta(producer_id, epoch)
                 self.meta.next_producer = max(self.meta.next_producer, producer_id + 1)

@@ -165,11 +165,6 @@ class ReaderMoved(Record, frozen=True):
     positions: dict[int, int]
 
 
-class ReaderForgotten(Record, frozen=True):
-    topic: str
-    reader: str
-
-
 class ProducerRegistered(Record, frozen=True):
     name: str
     id: int
@@ -198,7 +193,6 @@ AnyRecord = (
     | CronSet
     | CronDeleted
     | ReaderMoved
-    | ReaderForgotten
     | ProducerRegistered
     | JobSet
     | JobForgotten

@@ -164,18 +164,14 @@ def read_log(
         end = one.log.next_offset if to_offset is None else min(to_offset, one.log.next_offset)
         taken = 0
         while start < end and taken < most:
-            records = one.records(start, min(end - start, most - taken, 1000))
-            for record in records:
+            window = min(end - start, most - taken, 1000)
+            for record in one.records(start, window):
                 if end_ms is not None and record.timestamp >= end_ms:
                     end = start
                     break
                 found.append(LogMessage(record, one, one.lane_of(record.offset)))
                 taken += 1
-            start += (
-                min(end - start, most - taken + len(records), 1000)
-                if not records
-                else records[-1].offset + 1 - start
-            )
+            start += window
     if len(chosen) > 1:
         found.sort(key=lambda message: (message.timestamp_ms, message.partition, message.offset))
     return found[:most]
@@ -273,9 +269,9 @@ def retained_runs(topic: TopicState) -> list[tuple[int, int, int]]:
 def scheduled(topic: TopicState, limit: int) -> list[Scheduled]:
     found = []
     for one in topic.schedule.waiting(limit):
-        bucket = topic.schedule.buckets[one.ref >> 32]
-        record = topic.schedule.record(bucket, one.ref & 0xFFFFFFFF)
-        header = topic.schedule.header(bucket, one.ref & 0xFFFFFFFF)
+        bucket, row = topic.schedule.at(one.ref)
+        record = topic.schedule.record(bucket, row)
+        header = topic.schedule.header(bucket, row)
         lane = topic.config.lanes[min(header.lane, len(topic.config.lanes) - 1)]
         found.append(
             Scheduled(str(one.id), topic.name, one.due_ms, record.timestamp, record.key, record.value, lane)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from trine.broker.dead_letters import dlq_name, pack_place, record_bytes
+from trine.broker.dead_letters import dlq_name, record_bytes
 from trine.broker.entry import Entry
 from trine.broker.metadata import JobMeta, JobSet
 from trine.broker.operations import letters_group, matches, outgoing_many
@@ -21,7 +21,7 @@ from trine.model.duration import instant_ms
 from trine.model.errors import Conflict, InvalidOption, TooMany, UnknownJob, UnknownTopic
 from trine.model.ids import DLQ_SUFFIX, parse_message_id
 from trine.model.message import H_REDRIVEN, RESERVED, Draft, Instant, Outgoing, as_bytes, draft
-from trine.queue.rows import Kind, Row
+from trine.queue.rows import Kind, Row, pack_place
 
 if TYPE_CHECKING:
     from trine.broker.engine import Engine

@@ -43,6 +43,7 @@ _BLOCK: Final = struct.Struct("<BqI")
 NEAR_MS: Final = HOUR_MS
 """A bucket is loaded this long before its hour begins."""
 ROW_BITS: Final = 32
+ROW_MASK: Final = (1 << ROW_BITS) - 1
 
 
 class Over(enum.IntEnum):
@@ -110,15 +111,19 @@ class Schedule:
     def header(self, bucket: Bucket, row: int) -> Header:
         return batch.read_header(self._data(bucket, row))
 
+    def at(self, ref: int) -> tuple[Bucket, int]:
+        """The hour and the row a reference of the wheel stands for."""
+        return self.buckets[ref >> ROW_BITS], ref & ROW_MASK
+
     def id_of(self, ref: int) -> ScheduleId:
         known = self._origin.get(ref)
-        return known if known is not None else ScheduleId(self._topic.name, ref >> ROW_BITS, ref & 0xFFFFFFFF)
+        return known if known is not None else ScheduleId(self._topic.name, ref >> ROW_BITS, ref & ROW_MASK)
 
     def name_of(self, ref: int) -> bytes:
         """`id_of`, spelled out."""
         if ref in self._origin:
             return str(self._origin[ref]).encode()
-        return b"%s@%d-%d" % (self._topic_name, ref >> ROW_BITS, ref & 0xFFFFFFFF)
+        return b"%s@%d-%d" % (self._topic_name, ref >> ROW_BITS, ref & ROW_MASK)
 
     def waiting(self, limit: int) -> list[Waiting]:
         """What waits, soonest first."""

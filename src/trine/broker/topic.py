@@ -36,6 +36,7 @@ from trine.model.message import (
     draft,
 )
 from trine.model.options import TopicConfig
+from trine.queue.rows import pack_place
 
 if TYPE_CHECKING:
     from trine.broker.engine import Engine
@@ -306,7 +307,8 @@ class TopicState:
         """The first of these that fit one entry together; the others go back to wait for the next one."""
         room = self.engine.store.entry_bytes_max // 2
         for index, (_, ref) in enumerate(due):
-            room -= self.schedule.buckets[ref >> 32].size_of[ref & 0xFFFFFFFF]
+            bucket, row = self.schedule.at(ref)
+            room -= bucket.size_of[row]
             if room < 0 and index:
                 self.schedule.restore_due(due[index:])
                 return due[:index]
@@ -318,8 +320,8 @@ class TopicState:
         sticky = self._sticky()
         targets: dict[tuple[int, int], list[tuple[int, batch.Record]]] = {}
         for _, ref in taken:
-            bucket = schedule.buckets[ref >> 32]
-            stored = bucket.log.read_batch(bucket.places[ref & 0xFFFFFFFF], bucket.size_of[ref & 0xFFFFFFFF])
+            bucket, row = schedule.at(ref)
+            stored = bucket.log.read_batch(bucket.places[row], bucket.size_of[row])
             record = batch.decode(stored)[0]
             key, headers = record.key, list(record.headers)
             number = self._chosen_partition(headers) if headers else None
@@ -342,9 +344,10 @@ class TopicState:
             )
             offset = entry.append(self.partitions[number], data)
             for step, (ref, _) in enumerate(found):
-                rows, places = over.setdefault(ref >> 32, ([], []))
-                rows.append(ref & 0xFFFFFFFF)
-                places.append(number << 48 | offset + step)
+                bucket, row = schedule.at(ref)
+                rows, places = over.setdefault(bucket.hour, ([], []))
+                rows.append(row)
+                places.append(pack_place(number, offset + step))
         for hour, (rows, places) in over.items():
             self.end_waits(entry, hour, Over.FIRED, rows, places, now)
         entry.effects.append((self.wake, ()))

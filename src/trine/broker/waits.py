@@ -14,6 +14,7 @@ from trine.log.batch import Header
 from trine.model.duration import format_ms, iso
 from trine.model.errors import UnknownSchedule
 from trine.model.ids import ScheduleId
+from trine.trace.life import place_id
 from trine.trace.timeline import Event, What
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def wait_of(topic: TopicState, schedule_id: ScheduleId) -> Wait:
         kind, at, target = step.fate
         if kind is Over.FIRED:
             place, fired = target, at
-            detail = f"it is {topic.name}/{place >> 48}/{place & ((1 << 48) - 1)} from now on"
+            detail = f"it is {place_id(topic.name, place)} from now on"
             if at > due:
                 detail += f", {format_ms(at - due)} late"
             events.append(Event(at_ms=at, what=What.DUE, detail=detail))

@@ -49,7 +49,6 @@ H_FAILED: Final = "trine-failed-at"
 H_MEMBER: Final = "trine-member"
 H_REDRIVEN: Final = "trine-redriven-from"
 DEAD_LETTER_HEADERS: Final = frozenset({H_ORIGIN, H_GROUP, H_REASON, H_ATTEMPTS, H_FAILED, H_MEMBER})
-TIMES: Final = frozenset({H_EXPIRES, H_PUBLISHED, H_FAILED})
 
 I64: Final = struct.Struct(">q")
 

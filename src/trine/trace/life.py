@@ -11,11 +11,8 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from trine.model.duration import iso
-from trine.queue.rows import SETTLES, Kind, unpack_block
+from trine.queue.rows import SETTLES, Kind, unpack_block, unpack_place
 from trine.trace.timeline import UNSETTLED, Event, GroupLife, State, What
-
-PLACE_BITS: Final = 48
-"""A place in a ledger row: partition << 48 | offset."""
 
 STATE_OF: Final = {
     Kind.ACKED: State.ACKED,
@@ -58,7 +55,8 @@ def rows_about(payload: bytes | memoryview, offset: int) -> list[Told]:
 
 def place_id(topic: str, place: int, step: int = 0) -> str:
     """The message id of a place in a ledger row."""
-    return f"{topic}/{place >> PLACE_BITS}/{(place & ((1 << PLACE_BITS) - 1)) + step}"
+    partition, offset = unpack_place(place)
+    return f"{topic}/{partition}/{offset + step}"
 
 
 class _Life:
