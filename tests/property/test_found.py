@@ -12,8 +12,10 @@ from trine.broker.opening import open_store
 from trine.log.memory_disk import MemoryDisk
 from trine.model.errors import DiskFull, StoreFailed
 from trine.model.limits import MIB
+from trine.queue.lanes import Lanes
 from trine.queue.ledger import Ledger
 from trine.queue.rows import Kind, Row
+from trine.queue.selection import Pick, Selection
 
 
 @pytest.fixture
@@ -322,3 +324,18 @@ def test_a_lease_cut_by_retention_still_ends() -> None:
     ledger.raise_floor(1)
     assert ledger.next_deadline() == 200
     assert [runs for _, runs in ledger.overdue(200)] == [[(1, 2)]]
+
+
+def test_a_replay_that_cannot_use_its_share_leaves_it_to_live_work() -> None:
+    ledger, lanes = Ledger(), Lanes(2)
+    keys = [b"a", None, None, None, None, b"a"]
+    lanes.add(0, 0, 2)
+    lanes.add(1, 2, 4)
+    selection = Selection(ledger, lanes, "key", lambda first, count: keys[first : first + count])
+
+    def write(*rows: Row) -> None:
+        ledger.commit(rows, ledger.change(rows))
+
+    write(Row(Kind.SEEK, 0, 0, 0, 0, 0, 1, 0, 0, -1), Row(Kind.REOPENED, 0, 0, 0, 0, 0, 0, 1, 0, -1))
+    assert selection.pick(1, 5, 0) == [Pick(2, 4, 1)]
+    assert selection.pick(0, 1, 0) == [Pick(1, 1, 1)]  # the replayed message's key is busy: the next one goes

@@ -161,19 +161,22 @@ class Selection:
         replay = 0
         if self._replay:
             replay = min(int(self._replay_credit + most * REPLAY_SHARE), most)
-        left = most - replay
-        if self._ready[lane]:
-            left -= self._pick_ready(lane, left, picks)
-        if left > 0:
-            fresh = self._pick_fresh(lane, min(left, new_most), picks)
-            left -= fresh
-            new_most -= fresh
+        live = self._pick_live(lane, most - replay, new_most, picks)
         if self._replay and new_most > 0:
-            live = most - replay - left
-            taken = self._pick_replay(lane, min(left + replay, new_most), picks)
+            fresh = sum(pick.count for pick in picks if pick.attempt == 1)
+            taken = self._pick_replay(lane, min(most - live, new_most - fresh), picks)
+            if taken < replay and live == most - replay:
+                # What the replay left of its share, because its keys are busy or its lane is another one.
+                live += self._pick_live(lane, replay - taken, new_most - fresh - taken, picks)
             earned = live * REPLAY_SHARE / (1 - REPLAY_SHARE)
             self._replay_credit = max(self._replay_credit + earned - taken, 0.0)
         return picks
+
+    def _pick_live(self, lane: int, most: int, new_most: int, picks: list[Pick]) -> int:
+        taken = self._pick_ready(lane, most, picks) if self._ready[lane] else 0
+        if taken < most:
+            taken += self._pick_fresh(lane, min(most - taken, new_most), picks)
+        return taken
 
     def _promote(self, now: int) -> None:
         retries = self._ledger.retries
