@@ -16,9 +16,7 @@ True
 from __future__ import annotations
 
 from trine import aio
-from trine.broker.description import CronDescription, GroupDescription, Lag, Scheduled, TopicDescription
 from trine.broker.opening import open_store, salvage
-from trine.broker.stored import DeadLetter, StoredMessage
 from trine.broker.sync import (
     Broker,
     Consumer,
@@ -32,8 +30,10 @@ from trine.broker.sync import (
     Topic,
     Transaction,
 )
+from trine.log.stored import DeadLetter, StoredMessage
 from trine.model import errors
 from trine.model.clock import Clock, SimulatedClock, SystemClock
+from trine.model.description import CronDescription, GroupDescription, Lag, Scheduled, TopicDescription
 from trine.model.errors import TrineError
 from trine.model.message import Outgoing, Published, PublishReceipt
 from trine.model.options import BackoffConfig, BreakerConfig, GroupConfig, TopicConfig

@@ -1,92 +1,22 @@
-"""What topics, groups and schedules look like from outside: plain structs of numbers, made when asked for."""
+"""Topics, groups and schedules as they look from outside, read out of the engine."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from trine.broker.metadata import CronMeta
-from trine.model.options import GroupConfig, TopicConfig
+from trine.model.description import (
+    CronDescription,
+    GroupDescription,
+    Lag,
+    MemberDescription,
+    PartitionDescription,
+    TopicDescription,
+)
 
 if TYPE_CHECKING:
     from trine.broker.group import GroupState
     from trine.broker.topic import TopicState
-
-
-class PartitionDescription(msgspec.Struct, frozen=True):
-    number: int
-    first_offset: int
-    next_offset: int
-    bytes: int
-
-
-class TopicDescription(msgspec.Struct, frozen=True):
-    name: str
-    config: TopicConfig
-    partitions: list[PartitionDescription]
-    groups: list[str]
-    messages: int
-    bytes: int
-    scheduled: int
-    depth: int
-    lanes: dict[str, int]
-    """Messages in the log by lane."""
-
-
-class Lag(msgspec.Struct, frozen=True):
-    """How far a group is behind."""
-
-    count: int
-    """Messages it has yet to settle, those in flight included."""
-    age_ms: int
-    """How old the oldest of them is."""
-    in_flight: int
-    retrying: int
-    partitions: dict[int, int]
-    lanes: dict[str, int]
-    """Messages not settled, by lane (those settled out of order are counted until the floor passes them)."""
-
-
-class MemberDescription(msgspec.Struct, frozen=True):
-    name: str
-    partitions: list[int]
-    in_flight: int
-
-
-class GroupDescription(msgspec.Struct, frozen=True):
-    name: str
-    topic: str
-    config: GroupConfig
-    paused: str | None
-    lag: Lag
-    members: list[MemberDescription]
-    rebalances: list[Any]
-
-
-class Scheduled(msgspec.Struct, frozen=True):
-    """A message that waits for its time."""
-
-    id: str
-    topic: str
-    due_ms: int
-    published_ms: int
-    key: bytes | None
-    value: bytes | None
-    priority: str
-
-
-class CronDescription(msgspec.Struct, frozen=True):
-    name: str
-    topic: str
-    expression: str
-    timezone: str
-    next_ms: int
-    fired: int
-
-    @classmethod
-    def of(cls, cron: CronMeta) -> CronDescription:
-        return cls(cron.name, cron.topic, cron.expression, cron.timezone, cron.next_ms, cron.fired)
 
 
 def describe_topic(topic: TopicState) -> TopicDescription:
@@ -143,3 +73,7 @@ def describe_group(group: GroupState) -> GroupDescription:
         ],
         rebalances=list(group.members.history),
     )
+
+
+def describe_cron(cron: CronMeta) -> CronDescription:
+    return CronDescription(cron.name, cron.topic, cron.expression, cron.timezone, cron.next_ms, cron.fired)

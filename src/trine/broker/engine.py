@@ -468,6 +468,7 @@ class Engine:
             self._open_partition(topic, log_id)
         for partition in topic.partitions:
             partition.lanes.grow(len(record.config.lanes))
+            partition.origin = partition.origin._replace(lanes=record.config.lanes)
         for name, logs in record.new_ledgers.items():
             group = topic.groups[name]
             for log_id in logs:

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from trine.broker.dead_letters import dlq_name
-from trine.broker.description import CronDescription, Scheduled
+from trine.broker.description import describe_cron
 from trine.broker.entry import Entry
 from trine.broker.metadata import CronDeleted, CronMeta, CronSet
 from trine.broker.schedule import Over, hour_of
-from trine.broker.stored import DeadLetter, LogMessage, StoredMessage
 from trine.broker.waits import find_waiting
 from trine.log import batch
 from trine.log.compaction import latest_by_key
+from trine.log.stored import DeadLetter, LogMessage, StoredMessage
 from trine.model import limits
+from trine.model.description import CronDescription, Scheduled
 from trine.model.durability import Level
 from trine.model.duration import instant_ms
 from trine.model.errors import (
@@ -114,12 +115,7 @@ def find_run(engine: Engine, group: GroupState, text: str) -> tuple[GroupPart, R
     """What a receipt is proof of."""
     if not isinstance(text, str):
         raise InvalidReceipt(f"a receipt is a string, not {type(text).__name__}; pass message.receipt")
-    receipt = read_receipt(text, engine.meta.secret)
-    if (receipt.topic, receipt.group) != (group.topic.name, group.name):
-        raise InvalidReceipt(
-            f"this receipt is of group {receipt.group!r} of topic {receipt.topic!r}, "
-            f"not of {group.name!r} of {group.topic.name!r}"
-        )
+    receipt = read_receipt(text, group.receipt_key, group.topic.name, group.name)
     part = group.part_of(receipt.partition)
     return part, (receipt.lease, receipt.offset, 1)
 
@@ -169,7 +165,7 @@ def read_log(
                 if end_ms is not None and record.timestamp >= end_ms:
                     end = start
                     break
-                found.append(LogMessage(record, one, one.lane_of(record.offset)))
+                found.append(LogMessage(record, one.origin, one.lane_of(record.offset)))
                 taken += 1
             start += window
     if len(chosen) > 1:
@@ -340,7 +336,7 @@ def set_cron(
     )  # fmt: skip
     entry = Entry()
     entry.meta(CronSet(cron), engine.apply_meta)
-    return CronDescription.of(cron), engine.commit(entry, Level.SYNCED)
+    return describe_cron(cron), engine.commit(entry, Level.SYNCED)
 
 
 def delete_cron(engine: Engine, name: str) -> int:
@@ -375,7 +371,7 @@ def dead_letters(
         for record in one.scan(part.ledger.first_unsettled(), one.log.next_offset):
             if part.ledger.is_settled(record.offset):
                 continue
-            letter = DeadLetter(record, one, one.lane_of(record.offset))
+            letter = DeadLetter(record, one.origin, one.lane_of(record.offset))
             if matches(letter, reason, group, wanted):
                 found.append(letter)
                 if len(found) >= limit:
@@ -404,7 +400,7 @@ def purge_dead_letters(topic: TopicState, reason: str | None) -> tuple[int, int]
             record.offset
             for record in part.partition.scan(part.ledger.first_unsettled(), part.partition.log.next_offset)
             if not part.ledger.is_settled(record.offset)
-            and matches(DeadLetter(record, part.partition, 0), reason, None, None)
+            and matches(DeadLetter(record, part.partition.origin, 0), reason, None, None)
         ]
         rows = [
             Row(Kind.ACKED, 0, 0, 0, part.ledger.name("purged"), now, f, n, 0, -1)

@@ -11,6 +11,7 @@ from trine.broker.producers import Producers, Sequence
 from trine.log import batch
 from trine.log.batch import Header, StoredRecord
 from trine.log.log import Log
+from trine.log.stored import Origin
 from trine.model.duration import instant_ms
 from trine.model.errors import InvalidOption
 from trine.model.message import H_DEDUP, H_PUBLISHED, H_SCHEDULE, I64, Instant, Place
@@ -32,7 +33,18 @@ class SavedPartition(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Partition:
-    __slots__ = ("_decoded", "has_dedup", "has_ttl", "lanes", "log", "log_id", "number", "producers", "topic")
+    __slots__ = (
+        "_decoded",
+        "has_dedup",
+        "has_ttl",
+        "lanes",
+        "log",
+        "log_id",
+        "number",
+        "origin",
+        "producers",
+        "topic",
+    )
 
     def __init__(self, topic: TopicState, number: int, log_id: int, log: Log, decoded: Decoded) -> None:
         self.topic = topic
@@ -40,6 +52,8 @@ class Partition:
         self.log_id = log_id
         self.log = log
         self.lanes = Lanes(len(topic.config.lanes))
+        self.origin = Origin(topic.name, number, topic.config.lanes)
+        """What messages read from here know of it; made anew when the topic gets more lanes."""
         self.producers = Producers()
         self.has_ttl = False
         """Some message here has a time to live: receives must look before they deliver."""

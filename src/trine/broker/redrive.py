@@ -15,7 +15,7 @@ from trine.broker.dead_letters import dlq_name, record_bytes
 from trine.broker.entry import Entry
 from trine.broker.metadata import JobMeta, JobSet
 from trine.broker.operations import letters_group, matches, outgoing_many
-from trine.broker.stored import DeadLetter
+from trine.log.stored import DeadLetter
 from trine.model.durability import Level
 from trine.model.duration import instant_ms
 from trine.model.errors import Conflict, InvalidOption, TooMany, UnknownJob, UnknownTopic
@@ -218,7 +218,7 @@ class RedriveJob:
             at[number] = record.offset + 1
             if part.ledger.is_settled(record.offset):
                 continue
-            letter = DeadLetter(record, one, one.lane_of(record.offset))
+            letter = DeadLetter(record, one.origin, one.lane_of(record.offset))
             fits = matches(letter, job.reason, job.group, job.key)
             if job.from_ms is not None and letter.failed_ms < job.from_ms:
                 fits = False

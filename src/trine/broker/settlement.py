@@ -18,6 +18,7 @@ from trine.broker.group_part import GroupPart, Run
 from trine.broker.metadata import GroupAltered, GroupMeta
 from trine.model.durability import Level
 from trine.model.options import GroupConfig
+from trine.model.receipt import group_key
 from trine.queue.backoff import Backoff
 from trine.queue.breaker import Breaker
 from trine.queue.ledger import Lease, runs_of
@@ -41,6 +42,7 @@ class Settlement:
         self.topic = topic
         self.engine = topic.engine
         self.name = name
+        self.receipt_key = group_key(self.engine.meta.secret, topic.name, name)
         self.meta = meta
         self.parts = parts
         self.arrived = threading.Condition(self.engine.lock)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from trine.broker.dead_letters import dlq_name
 from trine.broker.operations import REDRIVE_GROUP
 from trine.broker.searching import trace_search
-from trine.broker.stored import header_of
 from trine.broker.waits import Wait, wait_of
 from trine.log.batch import StoredRecord
+from trine.log.stored import header_of
 from trine.model.duration import format_ms, iso
 from trine.model.errors import NotFound, UnknownMessage, UnknownSchedule
 from trine.model.ids import MessageId, ScheduleId, parse_message_id, parse_schedule_id

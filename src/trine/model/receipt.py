@@ -9,9 +9,10 @@ A receipt is base64url text of, version 1:
    15   i64  lease number (the ledger row that recorded the delivery)
    23   u8   length of the topic's name, then the name
         u8   length of the group's name, then the name
-        16 B BLAKE2s of all before it, keyed with the store's secret
+        16 B BLAKE2s of all before it, keyed with the group's key: BLAKE2s of "topic/group" under the store's secret
 
-A stale receipt (the lease is over) is well signed and told apart from a forged one.
+Who may consume in a group may know the group's key: it lets nobody settle what he could not settle anyway. A stale
+receipt (the lease is over) is well signed and told apart from a forged one.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Receipt(NamedTuple):
         return MessageId(self.topic, self.partition, self.offset)
 
 
-def write_receipt(receipt: Receipt, secret: bytes) -> str:
+def write_receipt(receipt: Receipt, key: bytes) -> str:
     topic, group = receipt.topic.encode(), receipt.group.encode()
     body = b"".join(
         (
@@ -55,27 +56,37 @@ def write_receipt(receipt: Receipt, secret: bytes) -> str:
             group,
         )
     )
-    return base64.urlsafe_b64encode(body + _mac(body, secret)).decode().rstrip("=")
+    return base64.urlsafe_b64encode(body + _mac(body, key)).decode().rstrip("=")
 
 
-def read_receipt(text: str, secret: bytes) -> Receipt:
+def group_key(secret: bytes, topic: str, group: str) -> bytes:
+    """The key that signs the receipts of one group."""
+    return hashlib.blake2s(f"{topic}/{group}".encode(), key=secret).digest()
+
+
+def read_receipt(text: str, key: bytes, topic: str, group: str) -> Receipt:
+    """What the text is proof of, if it is a receipt of this group."""
     try:
         data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         body, mac = data[:-_MAC_BYTES], data[-_MAC_BYTES:]
         version, partition, offset, attempt, lease = _FIXED.unpack_from(body)
         topic_end = _FIXED.size + 1 + body[_FIXED.size]
-        topic = body[_FIXED.size + 1 : topic_end].decode()
-        group = body[topic_end + 1 : topic_end + 1 + body[topic_end]].decode()
+        named = body[_FIXED.size + 1 : topic_end].decode()
+        group_named = body[topic_end + 1 : topic_end + 1 + body[topic_end]].decode()
     except (binascii.Error, struct.error, IndexError, UnicodeDecodeError, ValueError, TypeError) as error:
         raise InvalidReceipt(
             "this is not a receipt; use the one given with the message, unchanged"
         ) from error
-    if version != _VERSION or not hmac.compare_digest(mac, _mac(body, secret)):
+    if version == _VERSION and (named, group_named) != (topic, group):
+        raise InvalidReceipt(
+            f"this receipt is of group {group_named!r} of topic {named!r}, not of {group!r} of {topic!r}"
+        )
+    if version != _VERSION or not hmac.compare_digest(mac, _mac(body, key)):
         raise InvalidReceipt(
             "this receipt was not made by this broker, or was changed; use the one given with it"
         )
     return Receipt(topic, group, partition, offset, attempt, lease)
 
 
-def _mac(body: bytes, secret: bytes) -> bytes:
-    return hashlib.blake2s(body, key=secret, digest_size=_MAC_BYTES).digest()
+def _mac(body: bytes, key: bytes) -> bytes:
+    return hashlib.blake2s(body, key=key, digest_size=_MAC_BYTES).digest()

@@ -10,12 +10,7 @@ from trine.broker.aio.producer import AsyncProducer, AsyncTransaction
 from trine.broker.aio.redrive import AsyncRedrive
 from trine.broker.aio.topic import AsyncQueue, AsyncTopic, Item
 from trine.broker.aio_waits import Waits
-from trine.broker.description import (
-    CronDescription,
-    Scheduled,
-    TopicDescription,
-    describe_topic,
-)
+from trine.broker.description import describe_cron, describe_topic
 from trine.broker.engine import Engine
 from trine.broker.housekeeping import Housekeeper
 from trine.broker.operations import (
@@ -26,8 +21,9 @@ from trine.broker.operations import (
     set_cron,
 )
 from trine.broker.redrive import begin_redrive, find_job, jobs
-from trine.broker.stored import DeadLetter
 from trine.broker.tracing import trace_message, trace_search
+from trine.log.stored import DeadLetter
+from trine.model.description import CronDescription, Scheduled, TopicDescription
 from trine.model.errors import (
     InvalidOption,
 )
@@ -199,7 +195,7 @@ class AsyncBroker:
 
     def crons(self) -> list[CronDescription]:
         with self._engine.lock:
-            return [CronDescription.of(cron) for cron in self._engine.meta.crons.values()]
+            return [describe_cron(cron) for cron in self._engine.meta.crons.values()]
 
     # --- trace and redrive
 

@@ -14,9 +14,8 @@ from trine.broker.operations import (
     find_run,
     once,
 )
-from trine.broker.partition import Partition
-from trine.broker.stored import StoredMessage
 from trine.log.batch import StoredRecord
+from trine.log.stored import Origin, StoredMessage
 from trine.model.durability import Level
 from trine.model.duration import duration_ms
 from trine.model.errors import (
@@ -257,8 +256,8 @@ class AsyncMessage(StoredMessage, msgspec.Struct, eq=False, gc=False):
     _share: AsyncShare
 
     @property
-    def _partition(self) -> Partition:  # type: ignore[override]
-        return self._share.part.partition
+    def _origin(self) -> Origin:  # type: ignore[override]
+        return self._share.part.partition.origin
 
     @property
     def _lane(self) -> int:  # type: ignore[override]
@@ -290,7 +289,7 @@ class AsyncMessage(StoredMessage, msgspec.Struct, eq=False, gc=False):
             lease.attempt,
             lease.number,
         )
-        return write_receipt(receipt, group.engine.meta.secret)
+        return write_receipt(receipt, group.receipt_key)
 
     async def ack(self) -> None:
         share = self._share

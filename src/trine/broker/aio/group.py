@@ -6,13 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from trine.broker.aio.consumer import AsyncConsumer, many
-from trine.broker.description import (
-    GroupDescription,
-    Lag,
-    MemberDescription,
-    describe_group,
-    lag_of,
-)
+from trine.broker.description import describe_group, lag_of
 from trine.broker.group import GroupState
 from trine.broker.group_part import GroupPart, Run
 from trine.broker.operations import (
@@ -21,6 +15,7 @@ from trine.broker.operations import (
     replay_runs,
     seek_targets,
 )
+from trine.model.description import GroupDescription, Lag, MemberDescription
 from trine.model.durability import Level
 from trine.model.duration import duration_ms
 from trine.model.errors import (

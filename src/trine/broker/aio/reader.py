@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from trine.broker.operations import (
     read_log,
 )
-from trine.broker.stored import StoredMessage
+from trine.log.stored import StoredMessage
 from trine.model.duration import duration_ms
 from trine.model.errors import (
     InvalidOption,

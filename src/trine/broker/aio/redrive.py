@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from trine.broker.aio.topic import Item
 from trine.broker.redrive import RedriveJob
-from trine.broker.stored import DeadLetter
+from trine.log.stored import DeadLetter
 
 if TYPE_CHECKING:
     from trine.broker.aio.broker import AsyncBroker

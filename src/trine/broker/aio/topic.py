@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Any
 from trine.broker.aio.consumer import AsyncConsumer
 from trine.broker.aio.group import AsyncGroup
 from trine.broker.aio.reader import AsyncReader
-from trine.broker.description import (
-    GroupDescription,
-    Lag,
-    Scheduled,
-    TopicDescription,
-    describe_group,
-    describe_topic,
-)
+from trine.broker.description import describe_group, describe_topic
 from trine.broker.operations import (
     dead_letters,
     outgoing_many,
@@ -24,8 +17,9 @@ from trine.broker.operations import (
     retained_runs,
     scheduled,
 )
-from trine.broker.stored import DeadLetter, StoredMessage
 from trine.broker.topic import TopicState
+from trine.log.stored import DeadLetter, StoredMessage
+from trine.model.description import GroupDescription, Lag, Scheduled, TopicDescription
 from trine.model.durability import Level
 from trine.model.duration import duration_ms
 from trine.model.errors import (

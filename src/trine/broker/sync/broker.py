@@ -7,12 +7,7 @@ import types
 from collections.abc import Callable
 from typing import Any, Self
 
-from trine.broker.description import (
-    CronDescription,
-    Scheduled,
-    TopicDescription,
-    describe_topic,
-)
+from trine.broker.description import describe_cron, describe_topic
 from trine.broker.engine import Engine
 from trine.broker.housekeeping import Housekeeper
 from trine.broker.operations import (
@@ -23,12 +18,13 @@ from trine.broker.operations import (
     set_cron,
 )
 from trine.broker.redrive import begin_redrive, find_job, jobs
-from trine.broker.stored import DeadLetter
 from trine.broker.sync.producer import Producer, Transaction
 from trine.broker.sync.redrive import Redrive
 from trine.broker.sync.topic import Item, Queue, Topic
 from trine.broker.sync_waits import Waits
 from trine.broker.tracing import trace_message, trace_search
+from trine.log.stored import DeadLetter
+from trine.model.description import CronDescription, Scheduled, TopicDescription
 from trine.model.errors import (
     InvalidOption,
 )
@@ -200,7 +196,7 @@ class Broker:
 
     def crons(self) -> list[CronDescription]:
         with self._engine.lock:
-            return [CronDescription.of(cron) for cron in self._engine.meta.crons.values()]
+            return [describe_cron(cron) for cron in self._engine.meta.crons.values()]
 
     # --- trace and redrive
 

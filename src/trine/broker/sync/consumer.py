@@ -15,9 +15,8 @@ from trine.broker.operations import (
     find_run,
     once,
 )
-from trine.broker.partition import Partition
-from trine.broker.stored import StoredMessage
 from trine.log.batch import StoredRecord
+from trine.log.stored import Origin, StoredMessage
 from trine.model.durability import Level
 from trine.model.duration import duration_ms
 from trine.model.errors import (
@@ -252,8 +251,8 @@ class Message(StoredMessage, msgspec.Struct, eq=False, gc=False):
     _share: Share
 
     @property
-    def _partition(self) -> Partition:  # type: ignore[override]
-        return self._share.part.partition
+    def _origin(self) -> Origin:  # type: ignore[override]
+        return self._share.part.partition.origin
 
     @property
     def _lane(self) -> int:  # type: ignore[override]
@@ -285,7 +284,7 @@ class Message(StoredMessage, msgspec.Struct, eq=False, gc=False):
             lease.attempt,
             lease.number,
         )
-        return write_receipt(receipt, group.engine.meta.secret)
+        return write_receipt(receipt, group.receipt_key)
 
     def ack(self) -> None:
         share = self._share

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from trine.broker.redrive import RedriveJob
-from trine.broker.stored import DeadLetter
 from trine.broker.sync.topic import Item
+from trine.log.stored import DeadLetter
 
 if TYPE_CHECKING:
     from trine.broker.sync.broker import Broker

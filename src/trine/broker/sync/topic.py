@@ -6,14 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from trine.broker.description import (
-    GroupDescription,
-    Lag,
-    Scheduled,
-    TopicDescription,
-    describe_group,
-    describe_topic,
-)
+from trine.broker.description import describe_group, describe_topic
 from trine.broker.operations import (
     dead_letters,
     outgoing_many,
@@ -22,11 +15,12 @@ from trine.broker.operations import (
     retained_runs,
     scheduled,
 )
-from trine.broker.stored import DeadLetter, StoredMessage
 from trine.broker.sync.consumer import Consumer
 from trine.broker.sync.group import Group
 from trine.broker.sync.reader import Reader
 from trine.broker.topic import TopicState
+from trine.log.stored import DeadLetter, StoredMessage
+from trine.model.description import GroupDescription, Lag, Scheduled, TopicDescription
 from trine.model.durability import Level
 from trine.model.duration import duration_ms
 from trine.model.errors import (

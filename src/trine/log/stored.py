@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import NamedTuple
 
-from trine.broker.partition import Partition
 from trine.log.batch import StoredRecord
 from trine.model.message import (
     H_ATTEMPTS,
@@ -20,25 +20,33 @@ from trine.model.message import (
 )
 
 
+class Origin(NamedTuple):
+    """Where messages of one partition come from, and the names of its lanes."""
+
+    topic: str
+    partition: int
+    lanes: tuple[str, ...]
+
+
 class StoredMessage:
     """What can be read of a message, in the log view and in the queue view; read-only."""
 
     __slots__ = ()
     _lane: int
-    _partition: Partition
+    _origin: Origin
     _record: StoredRecord
 
     @property
     def id(self) -> str:
-        return f"{self._partition.topic.name}/{self._partition.number}/{self._record.offset}"
+        return f"{self._origin.topic}/{self._origin.partition}/{self._record.offset}"
 
     @property
     def topic(self) -> str:
-        return self._partition.topic.name
+        return self._origin.topic
 
     @property
     def partition(self) -> int:
-        return self._partition.number
+        return self._origin.partition
 
     @property
     def offset(self) -> int:
@@ -67,7 +75,7 @@ class StoredMessage:
 
     @property
     def priority(self) -> str:
-        lanes = self._partition.topic.config.lanes
+        lanes = self._origin.lanes
         return lanes[self._lane] if self._lane < len(lanes) else str(self._lane)
 
     @property
@@ -107,11 +115,11 @@ class StoredMessage:
 class LogMessage(StoredMessage):
     """A message of the log view."""
 
-    __slots__ = ("_lane", "_partition", "_record")
+    __slots__ = ("_lane", "_origin", "_record")
 
-    def __init__(self, record: StoredRecord, partition: Partition, lane: int) -> None:
+    def __init__(self, record: StoredRecord, origin: Origin, lane: int) -> None:
         self._record = record
-        self._partition = partition
+        self._origin = origin
         self._lane = lane
 
 
