@@ -90,6 +90,6 @@ async def test_async_is_the_same(tmp_path: Path) -> None:
                 transaction.publish("t", b"next")
             (following,) = await consumer.receive(wait="5s")
             await following.reject("no")
-        assert [letter.reason for letter in topic.dead_letters()] == ["no"]
+        assert [letter.reason for letter in await topic.dead_letters()] == ["no"]
     with trine.open(str(tmp_path / "data")) as again:
         assert again.topic("t").group("g").lag().count == 0

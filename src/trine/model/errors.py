@@ -2,15 +2,18 @@
 
     TrineError
     ├── InvalidInput          the caller's words are off; nothing was changed
-    │   ├── InvalidName, InvalidDuration, InvalidTime, InvalidCron, InvalidOption
+    │   ├── InvalidName, InvalidDuration, InvalidTime, InvalidCron, InvalidOption, InvalidConfig
     │   ├── MessageTooLarge, DelayTooLong, NegativeDelay, UnknownLane, EmptyBatch
     │   └── InvalidReceipt    malformed or forged
     ├── NotFound
     │   └── UnknownTopic, UnknownGroup, UnknownPartition, UnknownMessage, UnknownSchedule, UnknownJob
     ├── Conflict              the state says no
     │   ├── TopicExists, GroupExists, ScheduleExists, StaleReceipt, LeaseExpired
-    │   ├── OutOfOrder, ProducerFenced
+    │   ├── OutOfOrder, ProducerFenced, StaleMetadata
     │   └── Closed            the broker, consumer or transaction was closed
+    ├── Denied                who asks may not
+    │   └── Unauthenticated, Forbidden
+    ├── Unreachable           no server, or the connection was lost; the call may or may not have happened
     ├── Refused               a limit was reached; the same call may succeed later
     │   └── TopicFull, DedupWindowFull, DiskFull, TooMany
     └── StoreError            the data directory
@@ -57,6 +60,12 @@ class InvalidCron(InvalidInput):
 
 class InvalidOption(InvalidInput):
     code = "invalid_option"
+
+
+class InvalidConfig(InvalidInput):
+    """A configuration has faults: all of them are told, each with its place."""
+
+    code = "invalid_config"
 
 
 class MessageTooLarge(InvalidInput):
@@ -147,6 +156,28 @@ class ProducerFenced(Conflict):
 
 class Closed(Conflict):
     code = "closed"
+
+
+class StaleMetadata(Conflict):
+    """Batches were made for a topic that has been altered since; clients fetch it anew and try again by themselves."""
+
+    code = "stale_metadata"
+
+
+class Denied(TrineError):
+    code = "denied"
+
+
+class Unauthenticated(Denied):
+    code = "unauthenticated"
+
+
+class Forbidden(Denied):
+    code = "forbidden"
+
+
+class Unreachable(TrineError):
+    code = "unreachable"
 
 
 class Refused(TrineError):

@@ -27,6 +27,9 @@ BATCH_MESSAGES_MAX: Final = 50_000
 ENTRY_BYTES_MAX: Final = 32 * MIB
 """One journal entry (a transaction may span many logs): half a journal file, so that it always fits one."""
 
+FRAME_BYTES_MAX: Final = 32 * MIB
+"""One frame of the binary protocol: a journal entry's worth of batches. What announces more is not a client."""
+
 PARTITIONS_MAX: Final = 4096
 """Per topic. A partition costs a folder, a file handle and a few kilobytes of memory."""
 

@@ -110,7 +110,7 @@ class AsyncBroker:
                 raise InvalidOption(f"{name!r} is a {topic.config.kind}, not a queue; use topic({name!r})")
         return AsyncQueue(self, name)
 
-    def topics(self) -> list[TopicDescription]:
+    async def topics(self) -> list[TopicDescription]:
         with self._engine.lock:
             self._engine.check_open()
             return [describe_topic(topic) for topic in self._engine.topics.values()]
@@ -186,26 +186,30 @@ class AsyncBroker:
             lsn = delete_cron(self._engine, name)
         await self._waits.durable(lsn)
 
-    def schedules(self, limit: int = 1000) -> list[Scheduled]:
+    async def schedules(self, limit: int = 1000) -> list[Scheduled]:
         """What waits for its time in all topics, soonest first."""
         with self._engine.lock:
             self._engine.check_open()
             found = [one for topic in self._engine.topics.values() for one in scheduled(topic, limit)]
         return sorted(found, key=lambda one: one.due_ms)[:limit]
 
-    def crons(self) -> list[CronDescription]:
+    async def crons(self) -> list[CronDescription]:
         with self._engine.lock:
             return [describe_cron(cron) for cron in self._engine.meta.crons.values()]
 
     # --- trace and redrive
 
-    def trace(self, message_id: str) -> Trace:
+    async def trace(self, message_id: str) -> Trace:
         """A message's whole life, by message id or schedule id."""
-        with self._engine.lock:
-            self._engine.check_open()
-            return trace_message(self._engine, message_id)
 
-    def search(
+        def look() -> Trace:
+            with self._engine.lock:
+                self._engine.check_open()
+                return trace_message(self._engine, message_id)
+
+        return await self._waits.run(look)
+
+    async def search(
         self,
         topic: str,
         *,
@@ -218,12 +222,16 @@ class AsyncBroker:
         limit: int = 100,
     ) -> list[Found]:
         """Messages by key, and by state in a group: "unacked" (older_than="5m"), "in flight", "retrying", ..."""
-        with self._engine.lock:
-            self._engine.check_open()
-            return trace_search(
-                self._engine, topic, key=key, group=group, state=state, older_than=older_than,
-                from_time=from_time, to_time=to_time, limit=limit,
-            )  # fmt: skip
+
+        def look() -> list[Found]:
+            with self._engine.lock:
+                self._engine.check_open()
+                return trace_search(
+                    self._engine, topic, key=key, group=group, state=state, older_than=older_than,
+                    from_time=from_time, to_time=to_time, limit=limit,
+                )  # fmt: skip
+
+        return await self._waits.run(look)
 
     async def redrive(
         self,
@@ -248,12 +256,12 @@ class AsyncBroker:
         await self._waits.durable(lsn)
         return AsyncRedrive(self, job, edit)
 
-    def redrives(self) -> list[AsyncRedrive]:
+    async def redrives(self) -> list[AsyncRedrive]:
         """All redrives that are remembered, to look at; go on with one by `resume_redrive`."""
         with self._engine.lock:
             return [AsyncRedrive(self, job, None) for job in jobs(self._engine)]
 
-    def resume_redrive(
+    async def resume_redrive(
         self, job_id: str, *, edit: Callable[[DeadLetter], Item | None] | None = None
     ) -> AsyncRedrive:
         """A job that was interrupted, to go on where it stopped."""
@@ -266,22 +274,22 @@ class AsyncBroker:
         """Syncs the logs and cuts the journal now; it happens by itself too."""
         await self._waits.run(self._engine.checkpoint)
 
-    def tick(self) -> None:
+    async def tick(self) -> None:
         """Does all that is due: for brokers opened with a simulated clock, which have no thread of their own."""
         self._housekeeper.step(self._engine.clock.now_ms())
 
-    def apply_retention(self) -> None:
+    async def apply_retention(self) -> None:
         """Looks at retention and compaction now, not at the next turn."""
         with self._engine.lock:
             now = self._engine.clock.now_ms()
             self._housekeeper.upkeep(now)
         self._housekeeper.compact(now)
 
-    def verify(self) -> int:
+    async def verify(self) -> int:
         """Reads every stored batch and checks it; answers how many bytes, raises Corrupt at the first bad one."""
-        return self._engine.verify()
+        return await self._waits.run(self._engine.verify)
 
-    def statistics(self) -> dict[str, Any]:
+    async def statistics(self) -> dict[str, Any]:
         with self._engine.lock:
             return self._engine.statistics()
 

@@ -206,7 +206,7 @@ class AsyncConsumer:
 
     # --- membership
 
-    def heartbeat(self) -> None:
+    async def heartbeat(self) -> None:
         with self._engine.lock:
             self._join().members.heartbeat(self.name, self._engine.clock.now_ms())
 

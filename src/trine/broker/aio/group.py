@@ -92,17 +92,17 @@ class AsyncGroup:
 
     # --- steering
 
-    def lag(self) -> Lag:
+    async def lag(self) -> Lag:
         """How far behind the group is, by count and by age."""
         with self._engine.lock:
             return lag_of(self._state(), self._engine.clock.now_ms())
 
-    def describe(self) -> GroupDescription:
+    async def describe(self) -> GroupDescription:
         with self._engine.lock:
             return describe_group(self._state())
 
-    def members(self) -> list[MemberDescription]:
-        return self.describe().members
+    async def members(self) -> list[MemberDescription]:
+        return (await self.describe()).members
 
     async def pause(self, reason: str = "paused by hand") -> None:
         """Nothing is delivered until `resume`; what is in flight can be settled."""

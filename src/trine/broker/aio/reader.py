@@ -65,7 +65,7 @@ class AsyncReader:
             await self._waits.written(seen, housekeeper.pause_ms(now, deadline))
             housekeeper.step_if_simulated()
 
-    def seek(
+    async def seek(
         self, *, offset: int | None = None, time: Instant | None = None, partition: int | None = None
     ) -> None:
         with self._engine.lock:

@@ -33,7 +33,7 @@ class AsyncRedrive:
         with self._engine.lock:
             return self._job.progress()
 
-    def preview(self, limit: int = 100) -> list[DeadLetter]:
+    async def preview(self, limit: int = 100) -> list[DeadLetter]:
         """A dry run: the dead letters the job would move, without moving any."""
         with self._engine.lock:
             return self._job.preview(limit)

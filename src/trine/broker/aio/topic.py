@@ -196,7 +196,7 @@ class AsyncTopic:
         """A plain log reader whose position is kept under a name."""
         return AsyncReader(self, check_name(name, "reader"), start)
 
-    def offsets(self) -> dict[int, tuple[int, int]]:
+    async def offsets(self) -> dict[int, tuple[int, int]]:
         """(first, next) offset of each partition."""
         with self._engine.lock:
             return {
@@ -261,18 +261,18 @@ class AsyncTopic:
         await self._broker._waits.durable(lsn)
         return AsyncGroup(self, name, GroupConfig()).consumer(name)
 
-    def groups(self) -> list[GroupDescription]:
+    async def groups(self) -> list[GroupDescription]:
         with self._engine.lock:
             return [describe_group(group) for group in self._state().groups.values()]
 
     # --- schedule and dead letters
 
-    def schedules(self, limit: int = 1000) -> list[Scheduled]:
+    async def schedules(self, limit: int = 1000) -> list[Scheduled]:
         """What waits for its time, soonest first."""
         with self._engine.lock:
             return scheduled(self._state(), limit)
 
-    def dead_letters(
+    async def dead_letters(
         self,
         *,
         reason: str | None = None,
@@ -292,7 +292,7 @@ class AsyncTopic:
 
     # --- steering
 
-    def describe(self) -> TopicDescription:
+    async def describe(self) -> TopicDescription:
         with self._engine.lock:
             return describe_topic(self._state())
 
@@ -321,8 +321,8 @@ class AsyncQueue(AsyncTopic):
     def consumer(self, name: str, **options: Any) -> AsyncConsumer:
         return self.group(self.name).consumer(name, **options)
 
-    def lag(self) -> Lag:
-        return self.group(self.name).lag()
+    async def lag(self) -> Lag:
+        return await self.group(self.name).lag()
 
 
 def level_of(durability: str | None, topic: TopicState) -> Level:

@@ -202,9 +202,13 @@ class Broker:
 
     def trace(self, message_id: str) -> Trace:
         """A message's whole life, by message id or schedule id."""
-        with self._engine.lock:
-            self._engine.check_open()
-            return trace_message(self._engine, message_id)
+
+        def look() -> Trace:
+            with self._engine.lock:
+                self._engine.check_open()
+                return trace_message(self._engine, message_id)
+
+        return self._waits.run(look)
 
     def search(
         self,
@@ -219,12 +223,16 @@ class Broker:
         limit: int = 100,
     ) -> list[Found]:
         """Messages by key, and by state in a group: "unacked" (older_than="5m"), "in flight", "retrying", ..."""
-        with self._engine.lock:
-            self._engine.check_open()
-            return trace_search(
-                self._engine, topic, key=key, group=group, state=state, older_than=older_than,
-                from_time=from_time, to_time=to_time, limit=limit,
-            )  # fmt: skip
+
+        def look() -> list[Found]:
+            with self._engine.lock:
+                self._engine.check_open()
+                return trace_search(
+                    self._engine, topic, key=key, group=group, state=state, older_than=older_than,
+                    from_time=from_time, to_time=to_time, limit=limit,
+                )  # fmt: skip
+
+        return self._waits.run(look)
 
     def redrive(
         self,
@@ -280,7 +288,7 @@ class Broker:
 
     def verify(self) -> int:
         """Reads every stored batch and checks it; answers how many bytes, raises Corrupt at the first bad one."""
-        return self._engine.verify()
+        return self._waits.run(self._engine.verify)
 
     def statistics(self) -> dict[str, Any]:
         with self._engine.lock:

@@ -103,7 +103,7 @@ class Group:
             return describe_group(self._state())
 
     def members(self) -> list[MemberDescription]:
-        return self.describe().members
+        return (self.describe()).members
 
     def pause(self, reason: str = "paused by hand") -> None:
         """Nothing is delivered until `resume`; what is in flight can be settled."""

@@ -1,0 +1,543 @@
+"""The calls: everything but the hot paths, one struct a call, as MessagePack in the body of a CALL frame.
+
+A call is a MessagePack map with its name under "call"; the reply's body is the MessagePack of the type named in
+`REPLIES`. Times are milliseconds since the epoch and durations milliseconds, both whole numbers; `options` are the
+words of `TopicConfig` and `GroupConfig` as a user gives them (durations as numbers of seconds or text).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Union
+
+import msgspec
+
+from trine.model.description import (
+    CronDescription,
+    GroupDescription,
+    Lag,
+    Scheduled,
+    TopicDescription,
+)
+from trine.model.message import Place
+
+Options = dict[str, Any]
+Value = bytes | None
+
+
+def _tag(name: str) -> str:
+    """CreateTopic is "create_topic" on the wire."""
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+
+
+class Call(msgspec.Struct, kw_only=True, tag_field="call", tag=_tag, forbid_unknown_fields=True):
+    """The root of all calls."""
+
+
+# --- what replies are made of
+
+
+class WireMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored message by itself, outside a batch: what lists of dead letters are made of."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    priority: str
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    """The broker's own among them: a dead letter's reason, origin, group, attempts and time are there."""
+
+
+class WireOutgoing(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A message with options, on its way in."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: dict[str, bytes] | None = None
+    priority: str | None = None
+    delay_ms: int | None = None
+    deliver_at_ms: int | None = None
+    ttl_ms: int | None = None
+    dedup_id: str | None = None
+    partition: int | None = None
+    producer: str | None = None
+
+
+class PublishedReply(msgspec.Struct, frozen=True):
+    """Where each message went, in order."""
+
+    durability: str
+    places: list[Place]
+    duplicates: list[int]
+
+
+class TopicReply(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client must know of a topic to make batches for it."""
+
+    name: str
+    kind: str
+    config: dict[str, Any]
+    """The fields of `TopicConfig`."""
+    version: int
+    """Rises when the topic is altered; a PUBLISH with another one is refused as `stale_metadata`."""
+
+
+class JoinReply(msgspec.Struct, frozen=True, kw_only=True):
+    session: int
+    """The number of this membership on this connection: RECEIVE, ACK and the like name it."""
+    receipt_key: bytes
+    partitions: list[int]
+    lanes: tuple[str, ...]
+    level: str
+    """What an answered ack of this group promises."""
+
+
+class PartitionsReply(msgspec.Struct, frozen=True):
+    partitions: list[int]
+
+
+class CountReply(msgspec.Struct, frozen=True):
+    count: int
+    durability: str = "synced"
+
+
+class RedriveReply(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    progress: dict[str, Any]
+    looked: int = 0
+    pause_ms: int = 0
+    done: bool = False
+
+
+class ProducerReply(msgspec.Struct, frozen=True):
+    id: int
+    epoch: int
+
+
+# --- topics
+
+
+class CreateTopic(Call):
+    name: str
+    kind: str = "topic"
+    """"topic" or "queue"; a queue takes the options of its group too."""
+    options: Options = {}
+    exist_ok: bool = False
+
+
+class GetTopic(Call):
+    """Answers `TopicReply`; `kind` asks for a queue by that word."""
+
+    name: str
+    kind: str | None = None
+
+
+class ListTopics(Call):
+    pass
+
+
+class DescribeTopic(Call):
+    topic: str
+
+
+class AlterTopic(Call):
+    topic: str
+    options: Options
+
+
+class DeleteTopic(Call):
+    topic: str
+
+
+class PurgeTopic(Call):
+    topic: str
+
+
+class GetOffsets(Call):
+    topic: str
+
+
+# --- in: messages with options (those without go as batches, in PUBLISH frames)
+
+
+class Send(Call):
+    topic: str
+    messages: list[WireOutgoing]
+    durability: str | None = None
+    wait_ms: int | None = None
+
+
+class SendNumbered(Call):
+    """An idempotent producer's batch."""
+
+    topic: str
+    messages: list[WireOutgoing]
+    producer: tuple[str, int, int]
+    """Name, id and epoch."""
+    partition: int
+    sequence: int
+    durability: str | None = None
+
+
+class RegisterProducer(Call):
+    name: str
+
+
+class NextSequence(Call):
+    topic: str
+    partition: int
+    producer_id: int
+
+
+class Transact(Call):
+    """Acks and publishes as one. Acks are (session, partition, lease, first, count)."""
+
+    acks: list[tuple[int, int, int, int, int]]
+    receipts: list[str] = []
+    messages: dict[str, list[WireOutgoing]] = {}
+
+
+# --- groups
+
+
+class CreateGroup(Call):
+    topic: str
+    group: str
+    options: Options = {}
+
+
+class CheckGroup(Call):
+    """Whether the options given for a group agree with the ones it has; says nothing of a group that is not there."""
+
+    topic: str
+    group: str
+    options: Options = {}
+
+
+class ListGroups(Call):
+    topic: str
+
+
+class DescribeGroup(Call):
+    topic: str
+    group: str
+
+
+class GetLag(Call):
+    topic: str
+    group: str
+
+
+class AlterGroup(Call):
+    topic: str
+    group: str
+    options: Options
+
+
+class DeleteGroup(Call):
+    topic: str
+    group: str
+
+
+class PauseGroup(Call):
+    topic: str
+    group: str
+    reason: str = "paused by hand"
+
+
+class ResumeGroup(Call):
+    topic: str
+    group: str
+
+
+class SeekGroup(Call):
+    topic: str
+    group: str
+    options: Options = {}
+    """The group is created with these if there is none."""
+    offset: int | None = None
+    time_ms: int | None = None
+    to: str | None = None
+    partition: int | None = None
+
+
+class ReplayGroup(Call):
+    topic: str
+    group: str
+    failed: bool = False
+    key: bytes | None = None
+    from_time_ms: int | None = None
+    to_time_ms: int | None = None
+
+
+class SettleReceipts(Call):
+    """Settles by receipt, from wherever they came: what is "ack", "nack", "reject" or "extend"."""
+
+    topic: str
+    group: str
+    what: str
+    receipts: list[str]
+    delay_ms: int | None = None
+    """Of a nack; of an extend, how long from now."""
+    reason: str | None = None
+
+
+class Join(Call):
+    """A consumer becomes a member of a group on this connection; the group is created if there is none."""
+
+    topic: str
+    group: str
+    member: str
+    options: Options = {}
+    auto_heartbeat: bool = True
+
+
+class Subscribe(Call):
+    """Pub/sub: creates the subscriber's group from now on; answers its name. Join it then."""
+
+    topic: str
+    name: str | None = None
+    durable: bool = False
+    headers: dict[str, str] | None = None
+    options: Options = {}
+
+
+class Leave(Call):
+    session: int
+
+
+class Heartbeat(Call):
+    """For members that joined with auto_heartbeat=False; others live as long as the connection."""
+
+    session: int
+
+
+class GetPartitions(Call):
+    session: int
+
+
+# --- readers
+
+
+class OpenReader(Call):
+    """The committed positions of a reader, or where it begins: partition to offset."""
+
+    topic: str
+    reader: str
+    start: str = "earliest"
+
+
+class CommitReader(Call):
+    topic: str
+    reader: str
+    positions: dict[int, int]
+
+
+class FindOffsets(Call):
+    """An offset or a time as places the partitions have: partition to offset."""
+
+    topic: str
+    offset: int | None = None
+    time_ms: int | None = None
+    partition: int | None = None
+
+
+# --- schedule
+
+
+class ListSchedules(Call):
+    topic: str | None = None
+    limit: int = 1000
+
+
+class CancelSchedule(Call):
+    schedule_id: str
+
+
+class MoveSchedule(Call):
+    schedule_id: str
+    delay_ms: int | None = None
+    deliver_at_ms: int | None = None
+
+
+class CreateCron(Call):
+    name: str
+    topic: str
+    expression: str
+    value: bytes | None
+    key: bytes | None = None
+    headers: dict[str, bytes] | None = None
+    priority: str | None = None
+    timezone: str = "UTC"
+
+
+class ListCrons(Call):
+    pass
+
+
+class DeleteCron(Call):
+    name: str
+
+
+# --- dead letters
+
+
+class ListDeadLetters(Call):
+    topic: str
+    reason: str | None = None
+    group: str | None = None
+    key: bytes | None = None
+    limit: int = 1000
+
+
+class PurgeDeadLetters(Call):
+    topic: str
+    reason: str | None = None
+
+
+class BeginRedrive(Call):
+    topic: str
+    to: str | None = None
+    reason: str | None = None
+    group: str | None = None
+    key: bytes | None = None
+    from_time_ms: int | None = None
+    to_time_ms: int | None = None
+    rate: float | None = None
+    edited: bool = False
+
+
+class ResumeRedrive(Call):
+    """Answers where a job stands, to go on with it; `edited` says that the caller edits the letters."""
+
+    id: str
+    edited: bool = False
+
+
+class ListRedrives(Call):
+    pass
+
+
+class PreviewRedrive(Call):
+    id: str
+    limit: int = 100
+
+
+class StepRedrive(Call):
+    """Moves up to `limit`. Of an edited job: `edits` are the letters of the last preview as the caller wants them, in
+    the same order, None for what is to stay buried; the server moves exactly those."""
+
+    id: str
+    limit: int = 1000
+    edits: list[tuple[str, WireOutgoing | None]] | None = None
+    """(dead letter's id, the message to send instead)."""
+
+
+class CancelRedrive(Call):
+    id: str
+
+
+# --- trace
+
+
+class GetTrace(Call):
+    message_id: str
+
+
+class Search(Call):
+    topic: str
+    key: bytes | None = None
+    group: str | None = None
+    state: str | None = None
+    older_than_ms: int | None = None
+    from_time_ms: int | None = None
+    to_time_ms: int | None = None
+    limit: int = 100
+
+
+# --- upkeep
+
+
+class Checkpoint(Call):
+    pass
+
+
+class Tick(Call):
+    pass
+
+
+class ApplyRetention(Call):
+    pass
+
+
+class Verify(Call):
+    pass
+
+
+class Statistics(Call):
+    pass
+
+
+REPLIES: Final[dict[type[Call], Any]] = {
+    CreateTopic: TopicReply,
+    GetTopic: TopicReply,
+    ListTopics: list[TopicDescription],
+    DescribeTopic: TopicDescription,
+    AlterTopic: None,
+    DeleteTopic: None,
+    PurgeTopic: CountReply,
+    GetOffsets: dict[int, tuple[int, int]],
+    Send: PublishedReply,
+    SendNumbered: PublishedReply,
+    RegisterProducer: ProducerReply,
+    NextSequence: CountReply,
+    Transact: dict[str, PublishedReply],
+    CreateGroup: None,
+    CheckGroup: None,
+    ListGroups: list[GroupDescription],
+    DescribeGroup: GroupDescription,
+    GetLag: Lag,
+    AlterGroup: None,
+    DeleteGroup: None,
+    PauseGroup: None,
+    ResumeGroup: None,
+    SeekGroup: dict[int, int],
+    ReplayGroup: CountReply,
+    SettleReceipts: CountReply,
+    Join: JoinReply,
+    Subscribe: str,
+    Leave: None,
+    Heartbeat: None,
+    GetPartitions: PartitionsReply,
+    OpenReader: dict[int, int],
+    CommitReader: None,
+    FindOffsets: dict[int, int],
+    ListSchedules: list[Scheduled],
+    CancelSchedule: None,
+    MoveSchedule: None,
+    CreateCron: CronDescription,
+    ListCrons: list[CronDescription],
+    DeleteCron: None,
+    ListDeadLetters: list[WireMessage],
+    PurgeDeadLetters: CountReply,
+    BeginRedrive: RedriveReply,
+    ResumeRedrive: RedriveReply,
+    ListRedrives: list[RedriveReply],
+    PreviewRedrive: list[WireMessage],
+    StepRedrive: RedriveReply,
+    CancelRedrive: RedriveReply,
+    GetTrace: bytes,
+    Search: bytes,
+    Checkpoint: None,
+    Tick: None,
+    ApplyRetention: None,
+    Verify: CountReply,
+    Statistics: dict[str, Any],
+}
+"""What each call is answered with. A trace and what a search found are structs of `trine.trace`, as MessagePack in
+bytes: a room beside this one."""
+
+
+CALL: Final = msgspec.msgpack.Decoder(Union[tuple(REPLIES)])  # noqa: UP007 - made of a table

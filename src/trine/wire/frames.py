@@ -1,0 +1,165 @@
+"""Frames: the outermost layer of the binary protocol, version 1. Little-endian throughout.
+
+    0   u32  size of the body in bytes
+    4   u8   version of the protocol (1)
+    5   u8   command
+    6   u8   flags: 1 it is a reply, 2 it is an error, 4 it was sent unasked (a push)
+    7   u8   0
+    8   u32  correlation: chosen by who asks, and given back in the reply
+   12   u32  crc32c of bytes 0 to 12 and of the body
+   16        the body
+
+A frame that is not that (a size above the limit, another version, a bad checksum) is the end of the connection: what
+follows cannot be trusted. `Frames` tells so by `WireError`; who holds the socket says goodbye and closes it.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from trine.model.errors import TrineError
+from trine.model.limits import FRAME_BYTES_MAX, KIB
+
+VERSION: Final = 1
+HEADER: Final = struct.Struct("<IBBBBII")
+assert HEADER.size == 16
+_CHECKED: Final = struct.Struct("<IBBBBI")
+assert _CHECKED.size == 12
+_U32: Final = struct.Struct("<I")
+BUFFER_BYTES: Final = 256 * KIB
+"""What is read from a socket at once; a larger frame gets a buffer of its own for as long as it takes."""
+
+
+class Command(enum.IntEnum):
+    HELLO = 1
+    PING = 2
+    CALL = 3
+    PUBLISH = 4
+    RECEIVE = 5
+    ACK = 6
+    SETTLE = 7
+    START = 8
+    CREDIT = 9
+    DELIVERY = 10
+    READ = 11
+    STOP = 12
+    GOODBYE = 13
+
+
+class Flag(enum.IntFlag):
+    REPLY = 1
+    ERROR = 2
+    PUSH = 4
+
+
+class WireError(TrineError):
+    """The other side does not speak this protocol; the connection is closed."""
+
+    code = "protocol_error"
+
+
+class Frame(NamedTuple):
+    command: int
+    flags: int
+    correlation: int
+    body: memoryview
+    """Valid until the next read: keep a copy, not the view."""
+
+
+def write_frame(command: int, flags: int, correlation: int, *body: bytes | bytearray | memoryview) -> bytes:
+    """One frame, ready to be sent."""
+    size = sum(map(len, body))
+    head = _CHECKED.pack(size, VERSION, command, flags, 0, correlation)
+    crc = crc32c(head)
+    for part in body:
+        crc = crc32c(part, crc)
+    return b"".join((head, _U32.pack(crc), *body))
+
+
+class Frames:
+    """Bytes in, frames out: the two calls of `asyncio.BufferedProtocol`, and `take`."""
+
+    __slots__ = ("_buffer", "_end", "_room", "_start", "_view", "bytes_max")
+
+    def __init__(self, bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self.bytes_max = bytes_max
+        self._room = BUFFER_BYTES
+        self._buffer = bytearray(BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._start = 0
+        self._end = 0
+
+    def get_buffer(self) -> memoryview:
+        """Where the next bytes go. Views of frames taken before are void from here on."""
+        held = self._end - self._start
+        wanted = self._wanted()
+        if self._start and (held == 0 or self._start + wanted > self._room or self._end == self._room):
+            # Copied through bytes: the two places may overlap.
+            self._view[:held] = bytes(self._view[self._start : self._end])
+            self._start, self._end = 0, held
+        if wanted > self._room:
+            self._resize(wanted)
+        elif self._room > BUFFER_BYTES and wanted <= BUFFER_BYTES and held <= BUFFER_BYTES // 2:
+            self._resize(BUFFER_BYTES)
+        return self._view[self._end :]
+
+    def buffer_updated(self, count: int) -> None:
+        self._end += count
+
+    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[Frame]:
+        """The same for whoever has the bytes already: all frames that are whole with them."""
+        data = memoryview(data)
+        while data:
+            room = self.get_buffer()
+            count = min(len(room), len(data))
+            room[:count] = data[:count]
+            self.buffer_updated(count)
+            data = data[count:]
+            yield from self.take()
+
+    def take(self) -> Iterator[Frame]:
+        """All whole frames that are here."""
+        view = self._view
+        while self._end - self._start >= HEADER.size:
+            start = self._start
+            size, version, command, flags, zero, correlation, crc = HEADER.unpack_from(view, start)
+            self._check(size, version, zero)
+            end = start + HEADER.size + size
+            if end > self._end:
+                return
+            body = view[start + HEADER.size : end]
+            if crc32c(body, crc32c(view[start : start + 12])) != crc:
+                raise WireError("a frame's checksum is wrong: bytes were changed or lost on the way")
+            self._start = end
+            yield Frame(command, flags, correlation, body)
+
+    @property
+    def half(self) -> bool:
+        """Whether a frame has begun and not ended: a connection must not end here."""
+        return self._end > self._start
+
+    def _wanted(self) -> int:
+        """How many bytes, from the start of what is held, the frame in hand takes."""
+        if self._end - self._start < HEADER.size:
+            return HEADER.size
+        (size,) = _U32.unpack_from(self._view, self._start)
+        return HEADER.size + min(int(size), self.bytes_max)
+
+    def _check(self, size: int, version: int, zero: int) -> None:
+        if size > self.bytes_max:
+            raise WireError(f"a frame of {size} bytes was announced; at most {self.bytes_max} are taken")
+        if version != VERSION or zero:
+            raise WireError(f"these are not frames of version {VERSION} of Trine's protocol")
+
+    def _resize(self, room: int) -> None:
+        held = bytes(self._view[self._start : self._end])
+        self._room = room
+        self._buffer = bytearray(room)
+        self._view = memoryview(self._buffer)
+        self._view[: len(held)] = held
+        self._start, self._end = 0, len(held)
