@@ -38,8 +38,26 @@ class Delivery(Settlement):
         if keeps_alive:
             self.present.add(member)
 
-    def receive(self, member: str, most: int, now: int) -> list[Leased]:
-        """Leases up to `most` messages to a member; nothing if there is nothing free, or the group is paused."""
+    def lost(self, member: str, now: int, grace_ms: int) -> None:
+        """A consumer vanished without a word: it may come back within the grace, and find its leases."""
+        self._consumers[member] -= 1
+        if self._consumers[member] > 0:
+            return
+        del self._consumers[member]
+        self.present.discard(member)
+        self.members.expect(member, now + grace_ms)
+        self._quiet_until = 0
+        self.wake()
+
+    def lease(self, member: str, most: int, now: int) -> list[tuple[GroupPart, Lease]]:
+        """`receive` for who sends batches on as they are stored: see `GroupPart.stored`."""
+        return [(part, lease) for part, lease, _ in self.receive(member, most, now, opened=False)]
+
+    def receive(self, member: str, most: int, now: int, *, opened: bool = True) -> list[Leased]:
+        """Leases up to `most` messages to a member; nothing if there is nothing free, or the group is paused.
+
+        With `opened` off, the records are read only where they must be looked into.
+        """
         if self.deleted:
             raise UnknownGroup(f"group {self.name!r} of topic {self.topic.name!r} was deleted")
         if self.members.join(member, now) or now >= self._quiet_until:
@@ -61,7 +79,7 @@ class Delivery(Settlement):
                 raise
             if not picked:
                 return []
-            leased = self._deliver(member, picked, now)
+            leased = self._deliver(member, picked, now, opened)
             if leased:
                 return leased
         return []
@@ -131,13 +149,15 @@ class Delivery(Settlement):
         return [(lane, round(self._credits[lane])) for lane in first] + [(lane, most) for lane in ready]
 
     def _deliver(
-        self, member: str, picked: list[tuple[GroupPart, int, list[Pick]]], now: int
+        self, member: str, picked: list[tuple[GroupPart, int, list[Pick]]], now: int, opened: bool
     ) -> list[Leased]:
         until = now + self.config.lease_ms
         if until < self._quiet_until:
             self._quiet_until = until
-        if len(picked) == 1 and (leased := self._deliver_run(member, *picked[0], now, until)) is not None:
-            return [leased]
+        if len(picked) == 1:
+            leased = self._deliver_run(member, *picked[0], now, until, opened)
+            if leased is not None:
+                return [leased]
         entry = Entry()
         made: list[tuple[GroupPart, Lease, list[StoredRecord]]] = []
         upcoming: dict[int, int] = {}
@@ -175,7 +195,7 @@ class Delivery(Settlement):
         ]
 
     def _deliver_run(
-        self, member: str, part: GroupPart, lane: int, picks: list[Pick], now: int, until: int
+        self, member: str, part: GroupPart, lane: int, picks: list[Pick], now: int, until: int, opened: bool
     ) -> Leased | None:
         """`_deliver` of what most deliveries are: one run, with nothing to look into. None if it is not that."""
         partition, config = part.partition, self.topic.config
@@ -183,8 +203,12 @@ class Delivery(Settlement):
             return None
         first, count, attempt = picks[0]
         try:
-            records = partition.records(first, count)
-            if len(records) < count:
+            records: list[StoredRecord] = []
+            if opened:
+                records = partition.records(first, count)
+                if len(records) < count:
+                    return None
+            elif not part.read_ahead(first, count):
                 return None
             ledger = part.ledger
             number = ledger.next_row

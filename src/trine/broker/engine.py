@@ -87,7 +87,15 @@ STATE = msgspec.msgpack.Decoder(EngineState, strict=False)
 
 
 class Engine:
-    def __init__(self, store: Store, clock: Clock, rng: random.Random, *, in_memory: bool) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        rng: random.Random,
+        *,
+        in_memory: bool,
+        member_grace_ms: int | None = None,
+    ) -> None:
         self.lock = threading.RLock()
         self.store = store
         self.clock = clock
@@ -111,11 +119,11 @@ class Engine:
         self.closed = False
         self.failure: BaseException | None = None
         """Why the housekeeper stopped; nothing is accepted after it."""
-        self._recover()
+        self._recover(member_grace_ms)
 
     # --- recovery
 
-    def _recover(self) -> None:
+    def _recover(self, member_grace_ms: int | None) -> None:
         now = self.clock.now_ms()
         if self.store.state is not None:
             self._load(STATE.decode(self.store.state), now)
@@ -137,8 +145,8 @@ class Engine:
             for group in list(topic.groups.values()):
                 for part in group.parts:
                     part.selection.rewind()
-                group.recovered(now)
-                if group.config.ephemeral:
+                group.recovered(now, member_grace_ms)
+                if group.config.ephemeral and member_grace_ms is None:
                     self.delete_group(topic, group.name)
 
     def _load(self, state: EngineState, now: int) -> None:

@@ -5,11 +5,11 @@ Three layers, one file each: it settles (`settlement`), it delivers (`delivery`)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from trine.broker.delivery import Delivery
 from trine.broker.entry import Entry
-from trine.broker.group_part import GroupPart
+from trine.broker.group_part import GroupPart, Run, once
 from trine.model.errors import StaleReceipt
 from trine.model.options import GroupConfig
 from trine.queue.rows import Kind, Row
@@ -56,6 +56,19 @@ class GroupState(Delivery):
                 f"this receipt is of partition {partition}, which the topic does not have any more"
             )
         return self.parts[partition]
+
+    def held_runs(self, held: Iterable[tuple[int, int, int, int]]) -> list[tuple[GroupPart, Run]]:
+        """(partition, lease, first, count) of each, as the verbs that settle take them; each message once."""
+        return once([(self.part_of(number), (lease, first, count)) for number, lease, first, count in held])
+
+    def ack_held(self, held: Sequence[tuple[int, int, int, int]], now: int) -> int:
+        """`ack` by numbers alone: for who holds a lease and not its object."""
+        if len(held) == 1:
+            ((number, lease, first, count),) = held
+            return self.ack_run(self.part_of(number), lease, first, count, now)
+        lsn = self.ack(self.held_runs(held), now)
+        assert lsn is not None
+        return lsn
 
     # --- numbers
 

@@ -9,9 +9,14 @@ from trine.broker.partition import Partition
 from trine.log import batch
 from trine.log.batch import StoredRecord
 from trine.log.log import Log
-from trine.queue.ledger import Lease, Ledger
+from trine.queue.ledger import Lease, Ledger, runs_of
 from trine.queue.rows import Row
 from trine.queue.selection import Selection
+
+CHUNK_BYTES = 256 * 1024
+"""Read together for a delivery."""
+SMALL_SHARE = 4
+"""A batch is sent whole when at least this part of its messages, one in so many, is delivered."""
 
 Run = tuple[int, int, int]
 """(lease number, first offset, count)."""
@@ -20,7 +25,7 @@ Run = tuple[int, int, int]
 class GroupPart:
     """A group's share of one partition: the ledger, what it delivers next, and the log its blocks go to."""
 
-    __slots__ = ("ledger", "log", "log_id", "partition", "selection")
+    __slots__ = ("_ahead", "ledger", "log", "log_id", "partition", "selection")
 
     def __init__(self, partition: Partition, log_id: int, log: Log, ledger: Ledger) -> None:
         self.partition = partition
@@ -28,6 +33,55 @@ class GroupPart:
         self.log = log
         self.ledger = ledger
         self.selection: Selection
+        self._ahead: tuple[int, int, list[bytes]] | None = None
+        """The run that was read last and the batches that hold it: what is leased next is sent next."""
+
+    # --- deliveries as they are stored
+
+    def read_ahead(self, first: int, count: int) -> bool:
+        """Reads the batches of a run; says whether the log has every message of it."""
+        stored, position, end = [], first, first + count
+        while position < end:
+            found = self.partition.log.read(position, CHUNK_BYTES)
+            if not found:
+                return False
+            for data in found:
+                header = batch.read_header(data)
+                if header.base_offset > position or header.count <= header.last_offset_delta:
+                    return False
+                stored.append(data)
+                position = header.next_offset
+                if position >= end:
+                    break
+        self._ahead = (first, count, stored)
+        return True
+
+    def stored(self, lease: Lease) -> list[bytes | bytearray]:
+        """The batches that hold a lease's messages. They may hold more: only a small part of one is cut out of it."""
+        first, end = lease.first, lease.first + lease.count
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or ahead[:2] != (first, lease.count):
+            return self._cut(first, end, lease.lane)
+        batches = ahead[2]
+        if len(batches) == 1 and lease.count * SMALL_SHARE < batch.read_header(batches[0]).count:
+            return self._cut(first, end, lease.lane)
+        return list(batches)
+
+    def _cut(self, first: int, end: int, lane: int) -> list[bytes | bytearray]:
+        """The records of a run as batches of their own; offsets that are missing stay missing."""
+        made: list[bytes | bytearray] = []
+        records = self.partition.records(first, end - first)
+        for start, count in runs_of(record.offset for record in records):
+            some = [
+                (record.timestamp, record.key, record.value, record.headers) for record in records[:count]
+            ]
+            del records[:count]
+            data = batch.encode(some, lane=lane)
+            batch.place(data, start)
+            made.append(data)
+        return made
+
+    # --- the ledger
 
     def commit(self, rows: Sequence[Row], change: bytes) -> None:
         self.ledger.commit(rows, change)
@@ -74,3 +128,17 @@ class Leased(NamedTuple):
     part: GroupPart
     lease: Lease
     records: list[StoredRecord]
+
+
+def once(runs: list[tuple[GroupPart, Run]]) -> list[tuple[GroupPart, Run]]:
+    """Each message one time, however often the caller named it: a lease must not be ended twice."""
+    if len({(part.log_id, run[0]) for part, run in runs}) == len(runs):
+        return runs
+    seen: dict[tuple[int, int], set[int]] = {}
+    kept = []
+    for part, (number, first, count) in runs:
+        known = seen.setdefault((part.log_id, number), set())
+        fresh = [offset for offset in range(first, first + count) if offset not in known]
+        known.update(fresh)
+        kept += [(part, (number, *run)) for run in runs_of(fresh)]
+    return kept

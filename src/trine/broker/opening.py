@@ -22,8 +22,12 @@ def open_store(
     seed: int | None = None,
     disk: Disk | None = None,
     settings: StoreSettings | None = None,
+    member_grace_ms: int | None = None,
 ) -> tuple[Engine, Housekeeper]:
-    """An engine that has recovered, and its housekeeper: a running thread, unless time is simulated."""
+    """An engine that has recovered, and its housekeeper: a running thread, unless time is simulated.
+
+    With a grace the consumers of before keep their leases that long: those of a server may come back.
+    """
     chosen = clock or SystemClock()
     in_memory = disk is None and path == MEMORY
     if disk is None:
@@ -31,7 +35,7 @@ def open_store(
     rng = random.SystemRandom() if seed is None else random.Random(seed)
     store = Store.open(disk, settings=settings)
     try:
-        engine = Engine(store, chosen, rng, in_memory=in_memory)
+        engine = Engine(store, chosen, rng, in_memory=in_memory, member_grace_ms=member_grace_ms)
     except BaseException:
         store.close()
         raise

@@ -13,6 +13,7 @@ import msgspec
 from trine.broker.dead_letters import dlq_name
 from trine.broker.description import describe_cron
 from trine.broker.entry import Entry
+from trine.broker.group_part import once
 from trine.broker.metadata import CronDeleted, CronMeta, CronSet
 from trine.broker.schedule import Over, hour_of
 from trine.broker.waits import find_waiting
@@ -118,20 +119,6 @@ def find_run(engine: Engine, group: GroupState, text: str) -> tuple[GroupPart, R
     receipt = read_receipt(text, group.receipt_key, group.topic.name, group.name)
     part = group.part_of(receipt.partition)
     return part, (receipt.lease, receipt.offset, 1)
-
-
-def once(runs: list[tuple[GroupPart, Run]]) -> list[tuple[GroupPart, Run]]:
-    """Each message one time, however often the caller named it: a lease must not be ended twice."""
-    if len({(part.log_id, run[0]) for part, run in runs}) == len(runs):
-        return runs
-    seen: dict[tuple[int, int], set[int]] = {}
-    kept = []
-    for part, (number, first, count) in runs:
-        known = seen.setdefault((part.log_id, number), set())
-        fresh = [offset for offset in range(first, first + count) if offset not in known]
-        known.update(fresh)
-        kept += [(part, (number, *run)) for run in runs_of(fresh)]
-    return kept
 
 
 # --- the log

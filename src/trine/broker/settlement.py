@@ -285,8 +285,16 @@ class Settlement:
         self._finish_moves(now)
         self.wake()
 
-    def recovered(self, now: int) -> None:
-        """The broker restarted: nobody holds the leases any more, yet they were deliveries."""
+    def recovered(self, now: int, grace_ms: int | None) -> None:
+        """The broker restarted: nobody holds the leases any more, yet they were deliveries.
+
+        Members that have a connection may come back within the grace, and go on with what they hold.
+        """
+        if grace_ms is not None:
+            for member in {lease.member for part in self.parts for lease in part.ledger.leases.values()}:
+                self.members.join(member, now)
+                self.members.expect(member, now + grace_ms)
+            return
         failing = [
             (part, lease, lease.open_runs()) for part in self.parts for lease in part.ledger.leases.values()
         ]

@@ -10,12 +10,14 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from crc32c import crc32c
 from murmurhash2 import murmurhash2
 
+from trine.broker.batches import check_batch
 from trine.broker.dedup import DedupWindow, content_id
 from trine.broker.entry import Entry
 from trine.broker.group import GroupState
-from trine.broker.metadata import BucketCreated, TopicMeta
+from trine.broker.metadata import PACK, BucketCreated, TopicMeta
 from trine.broker.partition import Partition
 from trine.broker.schedule import Over, Schedule, hour_of, pack_over
 from trine.log import batch
@@ -73,6 +75,11 @@ class TopicState:
     def now(self) -> int:
         return self.engine.clock.now_ms()
 
+    @property
+    def version(self) -> int:
+        """A number that stands for the configuration, never 0: who makes batches for a topic says by which one."""
+        return crc32c(PACK.encode(self.config)) | 1
+
     def partition(self, number: int) -> Partition:
         if not 0 <= number < len(self.partitions):
             raise UnknownPartition(
@@ -116,6 +123,31 @@ class TopicState:
         self.wake()
         run = (partition.number, header.base_offset, header.count)
         return Published(self.name, engine.durability(level), run=run), lsn
+
+    def publish_batches(
+        self, batches: Sequence[tuple[int | None, bytearray]], level: Level
+    ) -> tuple[list[tuple[int, int, int]], int]:
+        """Stores batches as their producer made them; answers (partition, count, first offset) of each, and the lsn."""
+        engine = self.engine
+        with engine.lock:
+            engine.check_open()
+            now = self.now()
+            entry = Entry()
+            placed: list[tuple[int, int, int]] = []
+            sticky = -1
+            total = 0
+            for number, data in batches:
+                header = check_batch(data, self.config)
+                total += header.count
+                if number is None:
+                    sticky = self._sticky() if sticky < 0 else sticky
+                    number = sticky
+                partition = self.partition(number)
+                batch.stamp(data, now)
+                placed.append((number, header.count, entry.append(partition, data)))
+            self.admit(total)
+            entry.effects.append((self.wake, ()))
+            return placed, engine.commit(entry, level)
 
     def publish_drafts(
         self, drafts: Sequence[Draft], level: Level, sequence: Sequenced | None = None

@@ -20,7 +20,7 @@ re-encodes it. All integers are big-endian.
 
     attribute bits
      0-2   compression (0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd)
-     3     timestamp type (Kafka's)
+     3     APPEND_TIME  the records' time is the max timestamp (Kafka's)
      4     transactional (Kafka's)
      5     control (Kafka's)
      8-11  lane
@@ -63,7 +63,11 @@ MAGIC_AT: Final = 16
 CRC_AT: Final = 17
 CHECKED_FROM: Final = 21
 ATTRIBUTES_AT: Final = 21
+BASE_TIME_AT: Final = 27
 MAX_TIME_AT: Final = 35
+
+APPEND_TIME: Final = 1 << 3
+"""Kafka's: the time of every record is the header's greatest, set by the broker."""
 
 HAS_TTL: Final = 1 << 12
 HAS_DEDUP: Final = 1 << 13
@@ -95,6 +99,7 @@ _BUILDER_BYTES_MAX: Final = 2**31 - 1
 _PLACE: Final = struct.Struct(">qii")
 _CRC: Final = struct.Struct(">I")
 _MAX_TIME: Final = struct.Struct(">q")
+_TIMES: Final = struct.Struct(">qq")
 _NO_HEADERS: Final[list[tuple[str, bytes | None]]] = []
 
 NO_HEADERS: Final[tuple[tuple[str, bytes | None], ...]] = ()
@@ -319,6 +324,13 @@ def place(data: bytearray, base_offset: int, epoch: int = 0) -> None:
 def set_max_time(data: bytearray, max_time_ms: int) -> None:
     """Lets the header say another greatest time than the records: a scheduled message's due time."""
     _MAX_TIME.pack_into(data, MAX_TIME_AT, max_time_ms)
+    _sign(data)
+
+
+def stamp(data: bytearray, time_ms: int) -> None:
+    """All records take this time: the broker's, whatever the clock of the producer said."""
+    data[ATTRIBUTES_AT + 1] |= APPEND_TIME
+    _TIMES.pack_into(data, BASE_TIME_AT, time_ms, time_ms)
     _sign(data)
 
 

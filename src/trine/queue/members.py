@@ -134,6 +134,13 @@ class Members:
         self._rebalance(now_ms, f"{name} joined")
         return True
 
+    def expect(self, name: str, by_ms: int) -> None:
+        """A member that fell silent must be heard of by then, if that is sooner than its timeout."""
+        seen = by_ms - self.member_timeout_ms
+        if seen < self._seen_ms.get(name, seen):
+            self._seen_ms[name] = seen
+            self._seen_ms = OrderedDict(sorted(self._seen_ms.items(), key=lambda one: one[1]))
+
     def leave(self, name: str, now_ms: int) -> bool:
         """Remove a member, whose leases the caller releases in the same step; False if it is none."""
         now_ms = self._pass(now_ms)

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from trine.broker.group import GroupState
-from trine.broker.group_part import GroupPart, Run
+from trine.broker.group_part import GroupPart, Run, once
 from trine.broker.operations import (
     find_run,
-    once,
 )
 from trine.log.batch import StoredRecord
 from trine.log.stored import Origin, StoredMessage

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 from trine.broker.aio.consumer import AsyncConsumer, many
 from trine.broker.description import describe_group, lag_of
 from trine.broker.group import GroupState
-from trine.broker.group_part import GroupPart, Run
+from trine.broker.group_part import GroupPart, Run, once
 from trine.broker.operations import (
     find_run,
-    once,
     replay_runs,
     seek_targets,
 )
