@@ -63,6 +63,16 @@ class Decoded:
             first = span.end
         return found
 
+    def has(self, log_id: int, first: int, count: int, least: int) -> bool:
+        """Whether the span used last covers a whole run and at least so many messages."""
+        span = self._recent.get(log_id)
+        return (
+            span is not None
+            and span.first <= first
+            and first + count <= span.end
+            and least <= len(span.records) == span.end - span.first
+        )
+
     def span(self, log_id: int, log: Log, offset: int) -> Span | None:
         """The span that covers the offset, or the next one after it."""
         span = self._recent.get(log_id)

@@ -48,7 +48,7 @@ from trine.broker.metadata import (
 from trine.broker.partition import Partition, SavedPartition
 from trine.broker.schedule import Bucket
 from trine.broker.topic import TopicState
-from trine.log.store import Store
+from trine.log.store import Progress, Store
 from trine.model import limits
 from trine.model.clock import Clock
 from trine.model.durability import Level
@@ -95,6 +95,7 @@ class Engine:
         *,
         in_memory: bool,
         member_grace_ms: int | None = None,
+        progress: Progress | None = None,
     ) -> None:
         self.lock = threading.RLock()
         self.store = store
@@ -119,15 +120,15 @@ class Engine:
         self.closed = False
         self.failure: BaseException | None = None
         """Why the housekeeper stopped; nothing is accepted after it."""
-        self._recover(member_grace_ms)
+        self._recover(member_grace_ms, progress)
 
     # --- recovery
 
-    def _recover(self, member_grace_ms: int | None) -> None:
+    def _recover(self, member_grace_ms: int | None, progress: Progress | None) -> None:
         now = self.clock.now_ms()
         if self.store.state is not None:
             self._load(STATE.decode(self.store.state), now)
-        for _, parts in self.store.replay():
+        for _, parts in self.store.replay(progress):
             for log_id, payload in parts:
                 applier = self._appliers.get(log_id)
                 if applier is not None:
@@ -137,7 +138,10 @@ class Engine:
             entry.meta(StoreCreated(self.rng.randbytes(32)), self.apply_meta)
             self.store.sync(self.commit(entry, Level.SYNCED))
             self.checkpoint()  # so that there is one to overwrite when the disk is full
-        for topic in list(self.topics.values()):  # a message given up now may create the dead letters' topic
+        topics = list(self.topics.values())  # a message given up now may create the dead letters' topic
+        for done, topic in enumerate(topics):
+            if progress is not None:
+                progress("topics", done, len(topics))
             since = now - topic.config.dedup_window_ms
             if topic.config.kind != "dead_letters":
                 for partition in topic.partitions:

@@ -12,6 +12,7 @@ from trine.broker.entry import Entry
 from trine.broker.group_part import GroupPart, Run, once
 from trine.model.errors import StaleReceipt
 from trine.model.options import GroupConfig
+from trine.queue.ledger import REDELIVERED
 from trine.queue.rows import Kind, Row
 
 
@@ -74,6 +75,23 @@ class GroupState(Delivery):
 
     def lag(self) -> int:
         return sum(part.ledger.unsettled(part.partition.log.next_offset) for part in self.parts)
+
+    def totals(self) -> dict[str, int]:
+        """Messages by what happened to them, ever since the group began; a restart does not change them."""
+        counts = [sum(column) for column in zip(*(part.ledger.counts for part in self.parts), strict=True)]
+        return {
+            "delivered": counts[Kind.DELIVERED],
+            "redelivered": counts[REDELIVERED],
+            "acked": counts[Kind.ACKED],
+            "nacked": counts[Kind.NACKED],
+            "returned": counts[Kind.RETURNED],
+            "rejected": counts[Kind.REJECTED],
+            "dead_lettered": counts[Kind.DEAD_LETTERED],
+            "expired": counts[Kind.EXPIRED],
+            "filtered": counts[Kind.FILTERED],
+            "gone": counts[Kind.GONE],
+            "redriven": counts[Kind.REDRIVEN],
+        }
 
     def oldest_ms(self) -> int | None:
         """The time of the oldest message the group has not settled."""

@@ -13,8 +13,6 @@ from trine.queue.ledger import Lease, Ledger, runs_of
 from trine.queue.rows import Row
 from trine.queue.selection import Selection
 
-CHUNK_BYTES = 256 * 1024
-"""Read together for a delivery."""
 SMALL_SHARE = 4
 """A batch is sent whole when at least this part of its messages, one in so many, is delivered."""
 
@@ -40,9 +38,15 @@ class GroupPart:
 
     def read_ahead(self, first: int, count: int) -> bool:
         """Reads the batches of a run; says whether the log has every message of it."""
+        partition = self.partition
+        self._ahead = None
+        if partition.opened(first, count, count * SMALL_SHARE):  # and will be cut out of what was opened
+            return True
+        log = partition.log
+        average = log.size_bytes // max(log.next_offset - log.start_offset, 1)
         stored, position, end = [], first, first + count
         while position < end:
-            found = self.partition.log.read(position, CHUNK_BYTES)
+            found = log.read(position, (end - position) * average)
             if not found:
                 return False
             for data in found:
@@ -72,11 +76,8 @@ class GroupPart:
         made: list[bytes | bytearray] = []
         records = self.partition.records(first, end - first)
         for start, count in runs_of(record.offset for record in records):
-            some = [
-                (record.timestamp, record.key, record.value, record.headers) for record in records[:count]
-            ]
+            data = batch.encode_again(records[:count], lane)
             del records[:count]
-            data = batch.encode(some, lane=lane)
             batch.place(data, start)
             made.append(data)
         return made

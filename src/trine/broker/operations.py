@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from trine.broker.dead_letters import dlq_name
 from trine.broker.description import describe_cron
 from trine.broker.entry import Entry
@@ -26,7 +24,6 @@ from trine.model.durability import Level
 from trine.model.duration import instant_ms
 from trine.model.errors import (
     EmptyBatch,
-    InvalidInput,
     InvalidOption,
     InvalidReceipt,
     ScheduleExists,
@@ -52,34 +49,6 @@ REDRIVE_GROUP = "_dead_letters"
 
 
 # --- messages in
-
-
-def outgoing_many(items: Sequence[Any], defaults: Outgoing | None) -> Iterable[Outgoing]:
-    """Values, mappings and `Outgoing`s as `Outgoing`s, with the defaults where they say nothing."""
-    shared = {}
-    if defaults is not None:
-        given = msgspec.structs.asdict(defaults)
-        shared = {name: value for name, value in given.items() if value is not None and name != "value"}
-    for item in items:
-        if isinstance(item, Outgoing):
-            own = msgspec.structs.asdict(item)
-            yield Outgoing(
-                **{
-                    **shared,
-                    **{name: value for name, value in own.items() if value is not None},
-                    "value": item.value,
-                }
-            )
-        elif isinstance(item, Mapping):
-            try:
-                yield Outgoing(**{**shared, **item})
-            except TypeError as error:
-                known = ", ".join(Outgoing.__struct_fields__)
-                raise InvalidInput(
-                    f"a message given as a mapping has these fields: {known} ({error})"
-                ) from error
-        else:
-            yield Outgoing(**{**shared, "value": item})
 
 
 def commit_transaction(

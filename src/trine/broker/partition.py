@@ -91,6 +91,10 @@ class Partition:
     def records(self, first: int, count: int) -> list[StoredRecord]:
         return self._decoded.records(self.log_id, self.log, first, count)
 
+    def opened(self, first: int, count: int, least: int) -> bool:
+        """Whether a run was decoded a moment ago together with others, `least` in all."""
+        return self._decoded.has(self.log_id, first, count, least)
+
     def record(self, offset: int) -> StoredRecord | None:
         found = self.records(offset, 1)
         return found[0] if found else None

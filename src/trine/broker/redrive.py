@@ -14,13 +14,13 @@ import msgspec
 from trine.broker.dead_letters import dlq_name, record_bytes
 from trine.broker.entry import Entry
 from trine.broker.metadata import JobMeta, JobSet
-from trine.broker.operations import letters_group, matches, outgoing_many
+from trine.broker.operations import letters_group, matches
 from trine.log.stored import DeadLetter
 from trine.model.durability import Level
 from trine.model.duration import instant_ms
 from trine.model.errors import Conflict, InvalidOption, TooMany, UnknownJob, UnknownTopic
 from trine.model.ids import DLQ_SUFFIX, parse_message_id
-from trine.model.message import H_REDRIVEN, RESERVED, Draft, Instant, Outgoing, as_bytes, draft
+from trine.model.message import H_REDRIVEN, RESERVED, Draft, Instant, Outgoing, as_bytes, draft, outgoing_many
 from trine.queue.rows import Kind, Row, pack_place
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import enum
 import struct
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -110,6 +110,21 @@ class Schedule:
 
     def header(self, bucket: Bucket, row: int) -> Header:
         return batch.read_header(self._data(bucket, row))
+
+    def batches(self, refs: Sequence[int]) -> list[bytes]:
+        """The stored batches of references, in their order."""
+        by_hour: dict[int, list[int]] = {}
+        for index, ref in enumerate(refs):
+            by_hour.setdefault(ref >> ROW_BITS, []).append(index)
+        found: list[bytes] = [b""] * len(refs)
+        for hour, indexes in by_hour.items():
+            bucket = self.buckets[hour]
+            places, sizes = bucket.places, bucket.size_of
+            rows = [refs[index] & ROW_MASK for index in indexes]
+            stored = bucket.log.read_batches([(places[row], sizes[row]) for row in rows])
+            for index, data in zip(indexes, stored, strict=True):
+                found[index] = data
+        return found
 
     def at(self, ref: int) -> tuple[Bucket, int]:
         """The hour and the row a reference of the wheel stands for."""

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from crc32c import crc32c
-from murmurhash2 import murmurhash2
 
 from trine.broker.batches import check_batch
 from trine.broker.dedup import DedupWindow, content_id
@@ -38,13 +37,11 @@ from trine.model.message import (
     draft,
 )
 from trine.model.options import TopicConfig
+from trine.model.partitioning import partition_of
 from trine.queue.rows import pack_place
 
 if TYPE_CHECKING:
     from trine.broker.engine import Engine
-
-MURMUR_SEED = 0x9747B28C
-"""The seed Kafka's clients use: the same key lands in the same partition whoever wrote it."""
 
 COMPRESSIONS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
@@ -89,10 +86,13 @@ class TopicState:
 
     # --- the way in
 
-    def publish_values(self, values: Sequence[bytes], lane: int, level: Level) -> tuple[Published, int]:
-        """The hot path: values alone, one batch, one partition."""
+    def publish_values(
+        self, values: Sequence[bytes], lane: int, level: Level, size: int | None
+    ) -> tuple[Published, int]:
+        """The hot path: values alone, one batch, one partition. `size` is their length, if all have it."""
         now = self.now()
-        data = batch.encode_values(values, now, lane=lane, compression=COMPRESSIONS[self.config.compression])
+        compression = COMPRESSIONS[self.config.compression]
+        data = batch.encode_values(values, now, lane=lane, compression=compression, size=size)
         with self.engine.lock:
             return self._append(data, None, level)
 
@@ -351,9 +351,8 @@ class TopicState:
         schedule = self.schedule
         sticky = self._sticky()
         targets: dict[tuple[int, int], list[tuple[int, batch.Record]]] = {}
-        for _, ref in taken:
-            bucket, row = schedule.at(ref)
-            stored = bucket.log.read_batch(bucket.places[row], bucket.size_of[row])
+        refs = [ref for _, ref in taken]
+        for ref, stored in zip(refs, schedule.batches(refs), strict=True):
             record = batch.decode(stored)[0]
             key, headers = record.key, list(record.headers)
             number = self._chosen_partition(headers) if headers else None
@@ -408,7 +407,7 @@ class TopicState:
     # --- where a message goes, and whether there is room
 
     def partition_of(self, key: bytes) -> int:
-        return int((murmurhash2(key, MURMUR_SEED) & 0x7FFFFFFF) % len(self.partitions))
+        return partition_of(key, len(self.partitions))
 
     def _sticky(self) -> int:
         self._turn = (self._turn + 1) % len(self.partitions)

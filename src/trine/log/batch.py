@@ -44,6 +44,7 @@ from aiokafka.errors import CorruptRecordException, UnsupportedCodecError
 from aiokafka.record._crecords import DefaultRecordBatch, DefaultRecordBatchBuilder
 from crc32c import crc32c
 
+from trine.log import alike
 from trine.model.errors import EmptyBatch, InvalidInput, InvalidOption
 
 if TYPE_CHECKING:
@@ -88,14 +89,13 @@ _CODECS: Final = {
     LZ4: ("lz4", has_lz4),
     ZSTD: ("zstd", has_zstd),
 }
-ALIKE_MAX: Final = 4096
-ALIKE_SIZES_MAX: Final = 32
-"""Batches up to this many values of one length take the short way; heads of so many lengths are kept (5 MB)."""
-NO_RECORD_HEADERS: Final = b"\0"
-_heads: Final[dict[int, list[bytes]]] = {}
+ALIKE_MIN: Final = 8
+"""Records from which on it pays to look whether they are alike; eight have more bytes than below."""
+ALIKE_BYTES_MIN: Final = HEADER_BYTES + ALIKE_MIN * 8
 _BUILDER_BYTES_MAX: Final = 2**31 - 1
 """The compiled builder refuses records above its size; batches are limited before they come here."""
 
+_NO_HEADER: Final = bytes(HEADER_BYTES)
 _PLACE: Final = struct.Struct(">qii")
 _CRC: Final = struct.Struct(">I")
 _MAX_TIME: Final = struct.Struct(">q")
@@ -202,63 +202,28 @@ def available(compression: int) -> bool:
 
 
 def encode_values(
-    values: Sequence[bytes], time_ms: int, *, lane: int = 0, compression: int = NONE
+    values: Sequence[bytes], time_ms: int, *, lane: int = 0, compression: int = NONE, size: int | None = None
 ) -> bytearray:
-    """A batch of values alone, all of one time: the hot path of publish_many."""
+    """A batch of values alone, all of one time: the hot path of publish_many.
+
+    `size` is their length, if all have the same.
+    """
     if not values:
         raise EmptyBatch("a batch needs at least one message: pass one, or do not publish at all")
-    if not compression and len(values) <= ALIKE_MAX and len(set(map(len, values))) == 1:
-        return _encode_alike(values, time_ms, lane << LANE_SHIFT)
+    if size is not None and not compression and len(values) <= alike.COUNT_MAX:
+        data = alike.write(values, size, _NO_HEADER)
+        HEADER.pack_into(
+            data, 0, 0, len(data) - LENGTH_BYTES, -1, MAGIC, 0, lane << LANE_SHIFT,
+            len(values) - 1, time_ms, time_ms, -1, -1, -1, len(values),
+        )  # fmt: skip
+        _sign(data)
+        return data
     builder = _builder(compression, -1, -1, -1)
     append = builder.append
     headers = _NO_HEADERS
     for delta, value in enumerate(values):
         append(delta, time_ms, None, value, headers)
     return _built(builder, lane << LANE_SHIFT)
-
-
-def _encode_alike(values: Sequence[bytes], time_ms: int, marks: int) -> bytearray:
-    """Values of one length: what stands between them is known, and one join does the rest (a third of the time)."""
-    count = len(values)
-    pieces: list[bytes] = [NO_RECORD_HEADERS] * (2 * count + 1)
-    pieces[0:-1:2] = _record_heads(len(values[0]), count)
-    pieces[1::2] = values
-    body = b"".join(pieces)
-    data = bytearray(HEADER_BYTES)
-    HEADER.pack_into(
-        data, 0, 0, HEADER_BYTES + len(body) - LENGTH_BYTES, -1, MAGIC, 0, marks, count - 1,
-        time_ms, time_ms, -1, -1, -1, count,
-    )  # fmt: skip
-    data += body
-    _sign(data)
-    return data
-
-
-def _record_heads(size: int, count: int) -> list[bytes]:
-    """What precedes each value of a length in a batch, the end of the record before it included."""
-    known = _heads.get(size, [])
-    if len(known) < count:
-        tail = b"\x01" + _varint(size)  # no key, then the value's length
-        known = [*known]
-        for delta in range(len(known), count):
-            body = b"\0\0" + _varint(delta) + tail
-            end = NO_RECORD_HEADERS if delta else b""
-            known.append(end + _varint(len(body) + size + len(NO_RECORD_HEADERS)) + body)
-        if len(_heads) >= ALIKE_SIZES_MAX:
-            _heads.clear()
-        _heads[size] = known
-    return known[:count]
-
-
-def _varint(number: int) -> bytes:
-    """A number that is not negative as Kafka writes it: zigzag, seven bits a byte."""
-    number <<= 1
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
 
 
 def encode(
@@ -279,6 +244,17 @@ def encode(
     for delta, (time_ms, key, value, headers) in enumerate(records):
         append(delta, time_ms, key, value, headers if type(headers) is list else list(headers))
     return _built(builder, lane << LANE_SHIFT | flags)
+
+
+def encode_again(records: Sequence[StoredRecord], lane: int) -> bytearray:
+    """Some records of a batch as a batch of their own."""
+    time_ms = records[0].timestamp
+    values: list[bytes] = []
+    for record in records:
+        if record.key is not None or record.headers or record.value is None or record.timestamp != time_ms:
+            return encode([(one.timestamp, one.key, one.value, one.headers) for one in records], lane=lane)
+        values.append(record.value)
+    return encode_values(values, time_ms, lane=lane, size=alike.common_size(values))
 
 
 def encode_single(
@@ -356,6 +332,22 @@ def check(data: Buffer) -> bool:
 
 def decode(data: Buffer) -> list[StoredRecord]:
     """The records with their absolute offsets; the bytes are believed to have passed `check`."""
+    view: bytes | bytearray | memoryview = data if isinstance(data, bytes | bytearray) else memoryview(data)
+    if len(view) > ALIKE_BYTES_MIN and not (
+        view[ATTRIBUTES_AT + 1] & COMPRESSION_MASK or view[ATTRIBUTES_AT] & BLOCK >> 8
+    ):
+        base, _, _, _, _, marks, delta, base_time, max_time, _, _, _, count = HEADER.unpack_from(view)
+        if (
+            count >= ALIKE_MIN
+            and delta == count - 1
+            and (values := alike.read(view, HEADER_BYTES, count)) is not None
+        ):
+            time_ms = max_time if marks & APPEND_TIME else base_time
+            headers = NO_HEADERS
+            return [
+                StoredRecord(offset, time_ms, None, value, headers)
+                for offset, value in enumerate(values, base)
+            ]
     try:
         return [
             StoredRecord(one.offset, one.timestamp, one.key, one.value, one.headers or NO_HEADERS)

@@ -119,6 +119,15 @@ class Journal:
         except OSError as error:
             raise self.fail(f"reading {self._disk.describe(FOLDER)} failed: {error}") from error
 
+    def expected_end(self, from_lsn: int) -> int:
+        """About where `replay` will end, to tell how far it is: all files but the last are full."""
+        first_lsns = self._folder.first_lsns
+        if not first_lsns:
+            return from_lsn
+        mark = self._folder.read_mark()
+        known = max(mark.synced_lsn if mark is not None else 0, first_lsns[-1])
+        return known if known > from_lsn else first_lsns[-1] + self._settings.file_bytes
+
     def _start(self, recovery: Recovery) -> None:
         """Go on where the recovered stream ends."""
         self._live.extend(recovery.files)

@@ -20,7 +20,7 @@ from trine.log.batch import Fields, Header, check, read_header
 from trine.log.saved import OURS, SavedLog, SavedSegment, check_saved, cut_to_saved, fresh_name, index_name
 from trine.log.scan import BAD_CHECKSUM, Damaged
 from trine.log.segment import Segment
-from trine.model.limits import MIB
+from trine.model.limits import KIB, MIB
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -31,6 +31,10 @@ __all__ = ["Log", "SavedLog", "SavedSegment", "Unsynced"]
 
 OPEN_SEGMENTS_MAX: Final = 8
 """Sealed segments a log keeps open for its readers: slow groups must not use up all file handles."""
+
+
+TOGETHER_BYTES_MAX: Final = 256 * KIB
+"""Neighbours read by one call."""
 
 
 class Unsynced(Protocol):
@@ -258,6 +262,25 @@ class Log:
         if not check(data):
             raise self._active.corrupt(position, BAD_CHECKSUM)
         return data
+
+    def read_batches(self, places: Sequence[tuple[int, int]]) -> list[bytes]:
+        """`read_batch` of many (position, size); neighbours are read together."""
+        found: list[bytes] = []
+        at = 0
+        while at < len(places):
+            start, size = places[at]
+            until, end = at + 1, start + size
+            while until < len(places) and places[until][0] == end and end - start < TOGETHER_BYTES_MAX:
+                end += places[until][1]
+                until += 1
+            data = self.read_at(start, end - start)
+            for position, size in places[at:until]:
+                one = data[position - start : position - start + size]
+                if not check(one):
+                    raise self._active.corrupt(position, BAD_CHECKSUM)
+                found.append(one)
+            at = until
+        return found
 
     def headers(self, from_offset: int | None = None) -> Iterator[tuple[int, Header]]:
         """Position in its segment and header of every batch from `from_offset` on; records are not read."""

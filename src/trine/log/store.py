@@ -21,7 +21,7 @@ Locking is the caller's: one lock around everything but `sync` and `finish_check
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -40,6 +40,8 @@ FORMAT_WORDS: Final = "trine data directory, format "
 BEFORE_FORMAT: Final = frozenset({"lock", f"{FORMAT_PATH}.tmp", "checkpoint.a", "checkpoint.b", "lost+found"})
 """What may stand in a folder without a format file: a store that was being made, one that lost it, a new disk."""
 LOGS: Final = "logs"
+Progress = Callable[[str, int, int], None]
+"""Told while a store is opened: which step ("logs", "journal", "topics"), how much of it is done, of how much."""
 REPLAY_BYTES_PER_SECOND: Final = 1e9
 REPLAY_SECONDS_PER_ENTRY: Final = 4e-6
 """Measured; what a restart costs decides when a checkpoint is due."""
@@ -106,7 +108,9 @@ class Store:
         self._checkpoint: Checkpoint | None = None
 
     @classmethod
-    def open(cls, disk: Disk, *, settings: StoreSettings | None = None) -> Store:
+    def open(
+        cls, disk: Disk, *, settings: StoreSettings | None = None, progress: Progress | None = None
+    ) -> Store:
         """Claim the directory, and bring its logs to the last checkpoint."""
         _check_ours(disk)
         disk.lock()
@@ -117,20 +121,22 @@ class Store:
             disk.unlock()
             raise
         try:
-            store._restore()
+            store._restore(progress)
         except BaseException:
             store.close()
             raise
         return store
 
-    def _restore(self) -> None:
+    def _restore(self, progress: Progress | None) -> None:
         found = read_checkpoint(self._disk)
         if found is None:
             return
         self._generation, manifest = found
         self.state = manifest.state
         self._checkpoint_lsn = manifest.lsn
-        for entry in manifest.logs:
+        for done, entry in enumerate(manifest.logs):
+            if progress is not None:
+                progress("logs", done, len(manifest.logs))
             log = Log.restore(
                 self._disk,
                 entry.path,
@@ -143,9 +149,17 @@ class Store:
         for log in self._logs.values():  # after all were checked: files may have changed places
             log.tidy()
 
-    def replay(self) -> Iterator[tuple[int, Parts]]:
+    def replay(self, progress: Progress | None = None) -> Iterator[tuple[int, Parts]]:
         """(lsn past the entry, its parts) since the checkpoint, for the caller to apply, to the end."""
+        total = 0
+        if progress is not None:
+            total = self._journal.expected_end(self._checkpoint_lsn) - self._checkpoint_lsn
+        tell_at = self._checkpoint_lsn
         for end, parts in self._journal.replay(self._checkpoint_lsn):
+            if end >= tell_at and progress is not None:
+                done = end - self._checkpoint_lsn
+                progress("journal", done, max(total, done))
+                tell_at = end + self._settings.look_bytes
             yield end, parts
             self._checkpoint_appends -= 1  # replayed again at the next start, like those still to come
             self._touched.update(log_id for log_id, _ in parts)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from trine.model.options import GroupConfig, TopicConfig
@@ -49,6 +47,16 @@ class MemberDescription(msgspec.Struct, frozen=True):
     in_flight: int
 
 
+class Rebalance(msgspec.Struct, frozen=True):
+    """What happened: when, why, and the partitions whose owners changed or are about to."""
+
+    at_ms: int
+    why: str
+    moved: tuple[int, ...]
+    members: int
+    generation: int
+
+
 class GroupDescription(msgspec.Struct, frozen=True):
     name: str
     topic: str
@@ -56,7 +64,7 @@ class GroupDescription(msgspec.Struct, frozen=True):
     paused: str | None
     lag: Lag
     members: list[MemberDescription]
-    rebalances: list[Any]
+    rebalances: list[Rebalance]
 
 
 class Scheduled(msgspec.Struct, frozen=True):

@@ -30,6 +30,16 @@ ENTRY_BYTES_MAX: Final = 32 * MIB
 FRAME_BYTES_MAX: Final = 32 * MIB
 """One frame of the binary protocol: a journal entry's worth of batches. What announces more is not a client."""
 
+HELLO_BYTES_MAX: Final = 4 * KIB
+"""The first frame of a connection: names and a key. Until it has come, nobody is believed to need more."""
+
+FRAME_ITEMS_MAX: Final = 200_000
+"""Batches or runs of one frame, and items of one list of a call: they become objects, and the smallest ones that fit
+a frame would take a gigabyte of memory."""
+
+OPTIONS_BYTES_MAX: Final = 64 * KIB
+"""A call that carries free-form options: hostile nesting takes sixty times its size in memory."""
+
 PARTITIONS_MAX: Final = 4096
 """Per topic. A partition costs a folder, a file handle and a few kilobytes of memory."""
 

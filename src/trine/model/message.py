@@ -7,7 +7,7 @@ that a batch can be stored and served as it came.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, overload
 
@@ -71,6 +71,34 @@ class Outgoing(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     partition: int | None = None
     producer: str | None = None
     """Who published it: carried with the message, for readers and traces."""
+
+
+def outgoing_many(items: Sequence[Any], defaults: Outgoing | None) -> Iterable[Outgoing]:
+    """Values, mappings and `Outgoing`s as `Outgoing`s, with the defaults where they say nothing."""
+    shared = {}
+    if defaults is not None:
+        given = msgspec.structs.asdict(defaults)
+        shared = {name: value for name, value in given.items() if value is not None and name != "value"}
+    for item in items:
+        if isinstance(item, Outgoing):
+            own = msgspec.structs.asdict(item)
+            yield Outgoing(
+                **{
+                    **shared,
+                    **{name: value for name, value in own.items() if value is not None},
+                    "value": item.value,
+                }
+            )
+        elif isinstance(item, Mapping):
+            try:
+                yield Outgoing(**{**shared, **item})
+            except TypeError as error:
+                known = ", ".join(Outgoing.__struct_fields__)
+                raise InvalidInput(
+                    f"a message given as a mapping has these fields: {known} ({error})"
+                ) from error
+        else:
+            yield Outgoing(**{**shared, "value": item})
 
 
 class Draft:

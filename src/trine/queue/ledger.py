@@ -42,6 +42,11 @@ from trine.queue.rows import (
 _DELIVERED, _ACKED = int(Kind.DELIVERED), int(Kind.ACKED)
 """Nearly all rows are of these kinds; a member of an enum takes longer to look up than to compare."""
 
+KINDS = 16
+"""Room in `Ledger.counts` for every kind of row, and some to come."""
+REDELIVERED = 0
+"""Where `Ledger.counts` has deliveries after the first: no kind of row has this number."""
+
 BLOCK_BYTES = 64 * 1024
 """Rows are handed to the ledger's log in blocks of about this size; a trace reads a few of them."""
 
@@ -134,6 +139,7 @@ class SavedLedger(msgspec.Struct, array_like=True, frozen=True):
     reopened: bytes
     leases: list[tuple[int, str, int, int, int, int, int, bytes | None, dict[int, int] | None]]
     retries: list[tuple[int, int, int, int]]
+    counts: list[int] = []
 
 
 class ClosedBlock(msgspec.Struct, frozen=True):
@@ -153,6 +159,7 @@ class Ledger:
         "_new_block",
         "_rows",
         "closed_blocks",
+        "counts",
         "floor",
         "in_flight",
         "leases",
@@ -171,6 +178,8 @@ class Ledger:
         self.retries: dict[int, Retry] = {}
         self.next_row = 0
         self.in_flight = 0
+        self.counts = [0] * KINDS
+        """Messages by kind of row, ever since the ledger began: what the metrics show."""
         self.watcher: Watcher | None = None
         self.closed_blocks: list[ClosedBlock] = []
         """Blocks whose rows are complete, for the owner to put into the ledger's log."""
@@ -323,6 +332,7 @@ class Ledger:
         number = self.next_row
         self.next_row = number + 1
         kind = row[0]
+        self.counts[kind] += row[7]
         if kind == _DELIVERED:
             self._lease(number, row)
         elif kind == _ACKED or kind in SETTLES:
@@ -340,6 +350,8 @@ class Ledger:
 
     def _lease(self, number: int, row: Row) -> None:
         _, lane, attempt, name, _, _, first, count, until, _ = row
+        if attempt > 1:
+            self.counts[REDELIVERED] += count
         if self.retries:
             self._end_retries(first, count)
         member = self._names_list[name - 1] if name else ""
@@ -488,12 +500,14 @@ class Ledger:
                 for x in self.leases.values()
             ],
             [(offset, retry.attempt, retry.due, retry.lane) for offset, retry in self.retries.items()],
+            list(self.counts),
         )  # fmt: skip
 
     @classmethod
     def restore(cls, saved: SavedLedger) -> Ledger:
         ledger = cls(saved.floor)
         ledger.next_row = saved.next_row
+        ledger.counts[: len(saved.counts)] = saved.counts
         if saved.settled:
             ledger.settled = BitMap64.deserialize(saved.settled)
         if saved.reopened:

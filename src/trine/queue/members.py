@@ -29,6 +29,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from trine.model.description import Rebalance
 from trine.model.errors import TooMany
 from trine.model.limits import MEMBERS_MAX
 from trine.queue.assignment import assign
@@ -52,16 +53,6 @@ class Revoked(NamedTuple):
 
     partition: int
     member: str
-
-
-class Rebalance(msgspec.Struct, frozen=True):
-    """What happened: when, why, and the partitions whose owners changed or are about to."""
-
-    at_ms: int
-    why: str
-    moved: tuple[int, ...]
-    members: int
-    generation: int
 
 
 class MembersStatistics(msgspec.Struct, frozen=True, kw_only=True):

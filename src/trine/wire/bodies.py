@@ -15,7 +15,8 @@ PUBLISH, to the server:
 PUBLISH, the reply:
 
     0   u8   durability reached: 0 memory, 1 written, 2 synced
-    1   3 B  0
+    1   u8   0
+    2   u16  0
     4   u32  number of batches, then for each
         u32  partition
         u32  number of messages
@@ -96,14 +97,21 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from trine.model.durability import Level
+from trine.model.errors import InvalidInput, MessageTooLarge
+from trine.model.limits import FRAME_ITEMS_MAX, REASON_CHARS_MAX
 from trine.wire.frames import WireError
 
 SERVER_CHOOSES: Final = 0xFFFF_FFFF
 TOPICS_OWN: Final = 255
+"""The durability the topic is configured with."""
+NACK: Final = 1
+REJECT: Final = 2
+EXTEND: Final = 3
 
 _PUBLISH: Final = struct.Struct("<BBHIII")
 _BATCH: Final = struct.Struct("<II")
-_PUBLISHED: Final = struct.Struct("<B3xI")
+_PUBLISHED: Final = struct.Struct("<BBHI")
 _PLACED: Final = struct.Struct("<IIq")
 _RECEIVE: Final = struct.Struct("<III")
 _DELIVERY: Final = struct.Struct("<II")
@@ -116,6 +124,9 @@ _CREDIT: Final = struct.Struct("<II")
 _U32: Final = struct.Struct("<I")
 _READ: Final = struct.Struct("<IIqIH")
 _RANGE: Final = struct.Struct("<qq")
+_U32_MAX: Final = 0xFFFF_FFFF
+_WAITS_MAX: Final = _U32_MAX
+"""Seven weeks: who wants to wait longer asks again."""
 assert (_PUBLISH.size, _RUN.size, _HELD.size, _SETTLE.size, _READ.size) == (16, 40, 24, 16, 22)
 
 Bytes = bytes | bytearray | memoryview
@@ -161,19 +172,27 @@ class Read(NamedTuple):
 def write_publish(
     topic: str, durability: int, version: int, wait_ms: int, batches: Sequence[tuple[int, Bytes]]
 ) -> list[Bytes]:
-    name = topic.encode()
-    parts: list[Bytes] = [_PUBLISH.pack(durability, 0, len(name), version, wait_ms, len(batches)) + name]
-    for partition, data in batches:
-        parts.append(_BATCH.pack(partition, len(data)))
-        parts.append(data)
+    name = _utf8(topic, "a topic's name")
+    _countable(len(batches), "batches")
+    try:
+        head = _PUBLISH.pack(durability, 0, len(name), version, min(wait_ms, _WAITS_MAX), len(batches))
+        parts: list[Bytes] = [head + name]
+        for partition, data in batches:
+            parts.append(_BATCH.pack(partition, len(data)))
+            parts.append(data)
+    except struct.error as error:
+        raise _out_of_range(error) from error
     return parts
 
 
 def read_publish(body: memoryview) -> Publish:
     try:
-        durability, _, length, version, wait_ms, count = _PUBLISH.unpack_from(body)
+        durability, zero, length, version, wait_ms, count = _PUBLISH.unpack_from(body)
         position = _PUBLISH.size + length
-        topic = str(body[_PUBLISH.size : position], "utf-8")
+        topic = str(_slice(body, _PUBLISH.size, length), "utf-8")
+        _believe(count, _BATCH.size, body)
+        if zero or (durability > Level.SYNCED and durability != TOPICS_OWN):
+            raise WireError(f"a PUBLISH asks for durability {durability}, or a byte that must be 0 is not")
         batches = []
         for _ in range(count):
             partition, size = _BATCH.unpack_from(body, position)
@@ -188,19 +207,29 @@ def read_publish(body: memoryview) -> Publish:
 
 def write_published(durability: int, placed: Sequence[tuple[int, int, int]]) -> bytes:
     """`placed`: (partition, count, first offset) of each batch."""
-    return _PUBLISHED.pack(durability, len(placed)) + b"".join(_PLACED.pack(*one) for one in placed)
+    return _PUBLISHED.pack(durability, 0, 0, len(placed)) + b"".join(_PLACED.pack(*one) for one in placed)
 
 
 def read_published(body: memoryview) -> tuple[int, list[tuple[int, int, int]]]:
     try:
-        durability, count = _PUBLISHED.unpack_from(body)
-        return durability, list(_PLACED.iter_unpack(_slice(body, _PUBLISHED.size, count * _PLACED.size)))
+        durability, zero, zeros, count = _PUBLISHED.unpack_from(body)
+        _believe(count, _PLACED.size, body)
+        placed = list(_PLACED.iter_unpack(_slice(body, _PUBLISHED.size, count * _PLACED.size)))
     except struct.error as error:
         raise WireError(f"a reply to PUBLISH is not what it should be: {error}") from error
+    if durability > Level.SYNCED or zero or zeros:
+        raise WireError(
+            f"a reply to PUBLISH tells of durability {durability}, or a byte that must be 0 is not"
+        )
+    _at_end(body, _PUBLISHED.size + count * _PLACED.size)
+    return durability, placed
 
 
 def write_receive(session: int, most: int, wait_ms: int) -> bytes:
-    return _RECEIVE.pack(session, most, wait_ms)
+    try:
+        return _RECEIVE.pack(session, most, min(wait_ms, _WAITS_MAX))
+    except struct.error as error:
+        raise _out_of_range(error) from error
 
 
 def read_receive(body: memoryview) -> tuple[int, int, int]:
@@ -225,9 +254,12 @@ def read_delivery(body: memoryview) -> tuple[int, list[Run]]:
     try:
         session, count = _DELIVERY.unpack_from(body)
         position = _DELIVERY.size + count * _RUN.size
+        _believe(count, _RUN.size, body)
         runs = []
         for fields in _RUN.iter_unpack(_slice(body, _DELIVERY.size, count * _RUN.size)):
-            partition, lane, _, attempt, lease, first, messages, deadline, size = fields
+            partition, lane, zero, attempt, lease, first, messages, deadline, size = fields
+            if zero:
+                raise WireError("a byte of a DELIVERY that must be 0 is not")
             batches = _slice(body, position, size)
             runs.append(Run(partition, lane, attempt, lease, first, messages, deadline, batches))
             position += size
@@ -238,13 +270,14 @@ def read_delivery(body: memoryview) -> tuple[int, list[Run]]:
 
 
 def write_ack(session: int, held: Iterable[Held]) -> bytes:
-    runs = [_HELD.pack(*one) for one in held]
+    runs = _held(held)
     return b"".join((_DELIVERY.pack(session, len(runs)), *runs))
 
 
 def read_ack(body: memoryview) -> tuple[int, list[Held]]:
     try:
         session, count = _DELIVERY.unpack_from(body)
+        _believe(count, _HELD.size, body)
         held = list(_HELD.iter_unpack(_slice(body, _DELIVERY.size, count * _HELD.size)))
     except struct.error as error:
         raise WireError(f"an ACK is not what it should be: {error}") from error
@@ -257,32 +290,44 @@ def write_settled(count: int, durability: int) -> bytes:
 
 
 def read_settled(body: memoryview) -> tuple[int, int]:
-    return _whole(_SETTLED, body)  # type: ignore[return-value]
+    count, durability = _whole(_SETTLED, body)
+    if durability > Level.SYNCED:
+        raise WireError(f"messages were settled with durability {durability}, which there is not")
+    return count, durability
 
 
 def write_settle(session: int, what: int, delay_ms: int, reason: str, held: Iterable[Held]) -> bytes:
-    text = reason.encode()
-    runs = [_HELD.pack(*one) for one in held]
-    head = _SETTLE.pack(session, what, 0, len(text), delay_ms)
+    """The reason is cut as the ledger would cut it."""
+    text = _utf8(reason[:REASON_CHARS_MAX], "a reason")
+    runs = _held(held)
+    try:
+        head = _SETTLE.pack(session, what, 0, len(text), delay_ms)
+    except struct.error as error:
+        raise _out_of_range(error) from error
     return b"".join((head, text, _U32.pack(len(runs)), *runs))
 
 
 def read_settle(body: memoryview) -> Settle:
     try:
-        session, what, _, length, delay_ms = _SETTLE.unpack_from(body)
+        session, what, zero, length, delay_ms = _SETTLE.unpack_from(body)
         position = _SETTLE.size + length
         reason = str(_slice(body, _SETTLE.size, length), "utf-8")
         (count,) = _U32.unpack_from(body, position)
+        _believe(count, _HELD.size, body)
         position += _U32.size
         held = list(_HELD.iter_unpack(_slice(body, position, count * _HELD.size)))
     except (struct.error, UnicodeDecodeError) as error:
         raise WireError(f"a SETTLE is not what it should be: {error}") from error
+    if zero or not NACK <= what <= EXTEND:
+        raise WireError(
+            f"a SETTLE wants {what}, which is no nack, reject or extend, or a byte that must be 0 is not"
+        )
     _at_end(body, position + count * _HELD.size)
     return Settle(session, what, delay_ms, reason, held)
 
 
 def write_start(session: int, credits: int, most: int) -> bytes:
-    return _START.pack(session, credits, most)
+    return _START.pack(session, min(credits, _U32_MAX), most)
 
 
 def read_start(body: memoryview) -> tuple[int, int, int]:
@@ -290,7 +335,7 @@ def read_start(body: memoryview) -> tuple[int, int, int]:
 
 
 def write_credit(session: int, credits: int) -> bytes:
-    return _CREDIT.pack(session, credits)
+    return _CREDIT.pack(session, min(credits, _U32_MAX))
 
 
 def read_credit(body: memoryview) -> tuple[int, int]:
@@ -306,8 +351,14 @@ def read_stop(body: memoryview) -> int:
 
 
 def write_read(topic: str, partition: int, offset: int, bytes_max: int, wait_ms: int) -> bytes:
-    name = topic.encode()
-    return _READ.pack(partition, wait_ms, offset, bytes_max, len(name)) + name
+    name = _utf8(topic, "a topic's name")
+    try:
+        return (
+            _READ.pack(partition, min(wait_ms, _WAITS_MAX), offset, min(bytes_max, _U32_MAX), len(name))
+            + name
+        )
+    except struct.error as error:
+        raise _out_of_range(error) from error
 
 
 def read_read(body: memoryview) -> Read:
@@ -332,10 +383,44 @@ def read_range(body: memoryview) -> tuple[int, int, memoryview]:
     return first, following, body[_RANGE.size :]
 
 
+def _held(held: Iterable[Held]) -> list[bytes]:
+    try:
+        runs = [_HELD.pack(*one) for one in held]
+    except struct.error as error:
+        raise _out_of_range(error) from error
+    _countable(len(runs), "runs of messages")
+    return runs
+
+
+def _utf8(text: str, what: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"{what} has a letter that is none in Unicode (position {error.start})") from error
+
+
+def _countable(count: int, what: str) -> None:
+    if count > FRAME_ITEMS_MAX:
+        raise MessageTooLarge(f"{count} {what} do not fit one frame: pass at most {FRAME_ITEMS_MAX} at once")
+
+
+def _out_of_range(error: struct.error) -> InvalidInput:
+    return InvalidInput(f"a number is out of range, or no whole number ({error}): correct the call")
+
+
 def _slice(body: memoryview, position: int, size: int) -> memoryview:
     if position + size > len(body):
-        raise WireError(f"a length of {size} lies: {len(body) - position} bytes are left")
+        raise WireError(f"a length of {size} lies: {max(len(body) - position, 0)} bytes are left")
     return body[position : position + size]
+
+
+def _believe(count: int, size: int, body: memoryview) -> None:
+    """A count is checked before anything is made of it."""
+    if count > FRAME_ITEMS_MAX or count * size > len(body):
+        raise WireError(
+            f"a count of {count} lies, or is more than a frame may have: it holds {len(body)} bytes, "
+            f"and at most {FRAME_ITEMS_MAX} items are taken"
+        )
 
 
 def _whole(fields: struct.Struct, body: memoryview) -> tuple[int, ...]:
@@ -346,4 +431,4 @@ def _whole(fields: struct.Struct, body: memoryview) -> tuple[int, ...]:
 
 def _at_end(body: memoryview, position: int) -> None:
     if position != len(body):
-        raise WireError(f"{len(body) - position} bytes are left over at the end of a body")
+        raise WireError(f"a body of {len(body)} bytes came where {position} were due")

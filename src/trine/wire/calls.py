@@ -3,11 +3,13 @@
 A call is a MessagePack map with its name under "call"; the reply's body is the MessagePack of the type named in
 `REPLIES`. Times are milliseconds since the epoch and durations milliseconds, both whole numbers; `options` are the
 words of `TopicConfig` and `GroupConfig` as a user gives them (durations as numbers of seconds or text).
+
+Names, types and lengths are checked here (`read_call`); whether the words make sense is for who carries a call out.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, Union
+from typing import Annotated, Any, Final, Union
 
 import msgspec
 
@@ -18,10 +20,16 @@ from trine.model.description import (
     Scheduled,
     TopicDescription,
 )
+from trine.model.errors import InvalidInput
+from trine.model.limits import FRAME_ITEMS_MAX, OPTIONS_BYTES_MAX
 from trine.model.message import Place
+from trine.wire.frames import WireError
 
+Bytes = bytes | bytearray | memoryview
 Options = dict[str, Any]
-Value = bytes | None
+Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""A number as offsets and times have it. MessagePack has greater ones, which no batch and no ledger could hold."""
+_few = msgspec.Meta(max_length=FRAME_ITEMS_MAX)
 
 
 def _tag(name: str) -> str:
@@ -57,11 +65,11 @@ class WireOutgoing(msgspec.Struct, kw_only=True, omit_defaults=True):
     key: bytes | None = None
     headers: dict[str, bytes] | None = None
     priority: str | None = None
-    delay_ms: int | None = None
-    deliver_at_ms: int | None = None
-    ttl_ms: int | None = None
+    delay_ms: Whole | None = None
+    deliver_at_ms: Whole | None = None
+    ttl_ms: Whole | None = None
     dedup_id: str | None = None
-    partition: int | None = None
+    partition: Whole | None = None
     producer: str | None = None
 
 
@@ -164,20 +172,20 @@ class GetOffsets(Call):
 
 class Send(Call):
     topic: str
-    messages: list[WireOutgoing]
+    messages: Annotated[list[WireOutgoing], _few]
     durability: str | None = None
-    wait_ms: int | None = None
+    wait_ms: Whole | None = None
 
 
 class SendNumbered(Call):
     """An idempotent producer's batch."""
 
     topic: str
-    messages: list[WireOutgoing]
-    producer: tuple[str, int, int]
+    messages: Annotated[list[WireOutgoing], _few]
+    producer: tuple[str, Whole, Whole]
     """Name, id and epoch."""
-    partition: int
-    sequence: int
+    partition: Whole
+    sequence: Whole
     durability: str | None = None
 
 
@@ -187,16 +195,16 @@ class RegisterProducer(Call):
 
 class NextSequence(Call):
     topic: str
-    partition: int
-    producer_id: int
+    partition: Whole
+    producer_id: Whole
 
 
 class Transact(Call):
     """Acks and publishes as one. Acks are (session, partition, lease, first, count)."""
 
-    acks: list[tuple[int, int, int, int, int]]
-    receipts: list[str] = []
-    messages: dict[str, list[WireOutgoing]] = {}
+    acks: Annotated[list[tuple[Whole, Whole, Whole, Whole, Whole]], _few]
+    receipts: Annotated[list[str], _few] = []
+    messages: dict[str, Annotated[list[WireOutgoing], _few]] = {}
 
 
 # --- groups
@@ -257,10 +265,10 @@ class SeekGroup(Call):
     group: str
     options: Options = {}
     """The group is created with these if there is none."""
-    offset: int | None = None
-    time_ms: int | None = None
+    offset: Whole | None = None
+    time_ms: Whole | None = None
     to: str | None = None
-    partition: int | None = None
+    partition: Whole | None = None
 
 
 class ReplayGroup(Call):
@@ -268,8 +276,8 @@ class ReplayGroup(Call):
     group: str
     failed: bool = False
     key: bytes | None = None
-    from_time_ms: int | None = None
-    to_time_ms: int | None = None
+    from_time_ms: Whole | None = None
+    to_time_ms: Whole | None = None
 
 
 class SettleReceipts(Call):
@@ -278,8 +286,8 @@ class SettleReceipts(Call):
     topic: str
     group: str
     what: str
-    receipts: list[str]
-    delay_ms: int | None = None
+    receipts: Annotated[list[str], _few]
+    delay_ms: Whole | None = None
     """Of a nack; of an extend, how long from now."""
     reason: str | None = None
 
@@ -305,17 +313,17 @@ class Subscribe(Call):
 
 
 class Leave(Call):
-    session: int
+    session: Whole
 
 
 class Heartbeat(Call):
     """For members that joined with auto_heartbeat=False; others live as long as the connection."""
 
-    session: int
+    session: Whole
 
 
 class GetPartitions(Call):
-    session: int
+    session: Whole
 
 
 # --- readers
@@ -332,16 +340,16 @@ class OpenReader(Call):
 class CommitReader(Call):
     topic: str
     reader: str
-    positions: dict[int, int]
+    positions: dict[Whole, Whole]
 
 
 class FindOffsets(Call):
     """An offset or a time as places the partitions have: partition to offset."""
 
     topic: str
-    offset: int | None = None
-    time_ms: int | None = None
-    partition: int | None = None
+    offset: Whole | None = None
+    time_ms: Whole | None = None
+    partition: Whole | None = None
 
 
 # --- schedule
@@ -349,7 +357,7 @@ class FindOffsets(Call):
 
 class ListSchedules(Call):
     topic: str | None = None
-    limit: int = 1000
+    limit: Whole = 1000
 
 
 class CancelSchedule(Call):
@@ -358,8 +366,8 @@ class CancelSchedule(Call):
 
 class MoveSchedule(Call):
     schedule_id: str
-    delay_ms: int | None = None
-    deliver_at_ms: int | None = None
+    delay_ms: Whole | None = None
+    deliver_at_ms: Whole | None = None
 
 
 class CreateCron(Call):
@@ -389,7 +397,7 @@ class ListDeadLetters(Call):
     reason: str | None = None
     group: str | None = None
     key: bytes | None = None
-    limit: int = 1000
+    limit: Whole = 1000
 
 
 class PurgeDeadLetters(Call):
@@ -403,8 +411,8 @@ class BeginRedrive(Call):
     reason: str | None = None
     group: str | None = None
     key: bytes | None = None
-    from_time_ms: int | None = None
-    to_time_ms: int | None = None
+    from_time_ms: Whole | None = None
+    to_time_ms: Whole | None = None
     rate: float | None = None
     edited: bool = False
 
@@ -422,7 +430,7 @@ class ListRedrives(Call):
 
 class PreviewRedrive(Call):
     id: str
-    limit: int = 100
+    limit: Whole = 100
 
 
 class StepRedrive(Call):
@@ -430,8 +438,8 @@ class StepRedrive(Call):
     the same order, None for what is to stay buried; the server moves exactly those."""
 
     id: str
-    limit: int = 1000
-    edits: list[tuple[str, WireOutgoing | None]] | None = None
+    limit: Whole = 1000
+    edits: Annotated[list[tuple[str, WireOutgoing | None]], _few] | None = None
     """(dead letter's id, the message to send instead)."""
 
 
@@ -451,10 +459,10 @@ class Search(Call):
     key: bytes | None = None
     group: str | None = None
     state: str | None = None
-    older_than_ms: int | None = None
-    from_time_ms: int | None = None
-    to_time_ms: int | None = None
-    limit: int = 100
+    older_than_ms: Whole | None = None
+    from_time_ms: Whole | None = None
+    to_time_ms: Whole | None = None
+    limit: Whole = 100
 
 
 # --- upkeep
@@ -541,3 +549,67 @@ bytes: a room beside this one."""
 
 
 CALL: Final = msgspec.msgpack.Decoder(Union[tuple(REPLIES)])  # noqa: UP007 - made of a table
+NAMES: Final = {one.__struct_config__.tag: one for one in REPLIES}
+
+
+class _Named(msgspec.Struct):
+    call: str
+
+
+_NAMED: Final = msgspec.msgpack.Decoder(_Named)
+_WITH_OPTIONS: Final = frozenset(name for name, one in NAMES.items() if "options" in one.__struct_fields__)
+_REPLIES: Final = {one: msgspec.msgpack.Decoder(reply) for one, reply in REPLIES.items()}
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def write_call(call: Call) -> bytes:
+    try:
+        return msgspec.msgpack.encode(call)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidInput(f"{_name(call)} has an argument that cannot be sent: {error}") from error
+
+
+def read_call(body: Bytes) -> Call:
+    """The call of a CALL frame. A `WireError` names the call, and the field that is off."""
+    if len(body) > OPTIONS_BYTES_MAX and _name_in(body) in _WITH_OPTIONS:
+        raise WireError(
+            f"a call {_name_in(body)} of {len(body)} bytes came; at most {OPTIONS_BYTES_MAX} are taken of it"
+        )
+    try:
+        call: Call = CALL.decode(body)
+    except _UNREADABLE as error:
+        name = _name_in(body)
+        if name is None:
+            raise WireError(f"a CALL is no map with the name of a call in it: {error}") from error
+        if name not in NAMES:
+            raise WireError(
+                f"there is no call {name!r:.60}: does the client speak a newer version?"
+            ) from error
+        raise WireError(f"a call {name} is not what it should be: {error}") from error
+    return call
+
+
+def write_reply(reply: Any) -> bytes:
+    return msgspec.msgpack.encode(reply)
+
+
+def read_reply(kind: type[Call], body: Bytes) -> Any:
+    """What a call of this type was answered with: an instance of `REPLIES[kind]`."""
+    try:
+        return _REPLIES[kind].decode(body)
+    except _UNREADABLE as error:
+        raise WireError(
+            f"the reply to {kind.__struct_config__.tag} is not what it should be: {error}"
+        ) from error
+
+
+def _name(call: Call) -> str:
+    return str(call.__struct_config__.tag)
+
+
+def _name_in(body: Bytes) -> str | None:
+    """The call's name, whatever else the body holds; nothing else of it is kept."""
+    try:
+        return _NAMED.decode(body).call
+    except _UNREADABLE:
+        return None

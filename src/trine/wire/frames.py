@@ -18,11 +18,11 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 from crc32c import crc32c
 
-from trine.model.errors import TrineError
+from trine.model.errors import MessageTooLarge, TrineError
 from trine.model.limits import FRAME_BYTES_MAX, KIB
 
 VERSION: Final = 1
@@ -31,8 +31,13 @@ assert HEADER.size == 16
 _CHECKED: Final = struct.Struct("<IBBBBI")
 assert _CHECKED.size == 12
 _U32: Final = struct.Struct("<I")
+
+FIRST_BUFFER_BYTES: Final = 16 * KIB
+"""What a connection begins with: most of them only ever send small frames."""
+
 BUFFER_BYTES: Final = 256 * KIB
-"""What is read from a socket at once; a larger frame gets a buffer of its own for as long as it takes."""
+"""What is read from a socket at once when there is much to read. A larger frame gets a larger buffer for as long as it
+takes, which grows with the bytes that have come, not with those that were announced."""
 
 
 class Command(enum.IntEnum):
@@ -73,7 +78,11 @@ class Frame(NamedTuple):
 
 def write_frame(command: int, flags: int, correlation: int, *body: bytes | bytearray | memoryview) -> bytes:
     """One frame, ready to be sent."""
-    size = sum(map(len, body))
+    size = len(body[0]) if len(body) == 1 else sum(map(len, body))
+    if size > FRAME_BYTES_MAX:
+        raise MessageTooLarge(
+            f"a frame of {size} bytes is too large to be sent; at most {FRAME_BYTES_MAX} fit: ask for less at once"
+        )
     head = _CHECKED.pack(size, VERSION, command, flags, 0, correlation)
     crc = crc32c(head)
     for part in body:
@@ -82,37 +91,44 @@ def write_frame(command: int, flags: int, correlation: int, *body: bytes | bytea
 
 
 class Frames:
-    """Bytes in, frames out: the two calls of `asyncio.BufferedProtocol`, and `take`."""
+    """Bytes in, frames out: the two calls of `asyncio.BufferedProtocol`, and `take`.
+
+    `bytes_max` may be set at any time: a server takes little from whom it does not know yet.
+    """
 
     __slots__ = ("_buffer", "_end", "_room", "_start", "_view", "bytes_max")
 
     def __init__(self, bytes_max: int = FRAME_BYTES_MAX) -> None:
         self.bytes_max = bytes_max
-        self._room = BUFFER_BYTES
-        self._buffer = bytearray(BUFFER_BYTES)
-        self._view = memoryview(self._buffer)
         self._start = 0
         self._end = 0
+        self._begin(FIRST_BUFFER_BYTES)
 
     def get_buffer(self) -> memoryview:
-        """Where the next bytes go. Views of frames taken before are void from here on."""
-        held = self._end - self._start
+        """Where the next bytes go; never empty. Views of frames taken before are void from here on."""
+        start, end, room = self._start, self._end, self._room
+        if start == end:
+            self._start = self._end = 0
+            if end == room < BUFFER_BYTES:
+                self._begin(min(4 * room, BUFFER_BYTES))  # the last read could have been longer
+            return self._view
         wanted = self._wanted()
-        if self._start and (held == 0 or self._start + wanted > self._room or self._end == self._room):
-            # Copied through bytes: the two places may overlap.
-            self._view[:held] = bytes(self._view[self._start : self._end])
+        if start and (start + wanted > room or end == room):
+            held = end - start
+            self._view[:held] = self._view[start:end]  # a memmove: the two places may overlap
             self._start, self._end = 0, held
-        if wanted > self._room:
-            self._resize(wanted)
-        elif self._room > BUFFER_BYTES and wanted <= BUFFER_BYTES and held <= BUFFER_BYTES // 2:
-            self._resize(BUFFER_BYTES)
+        if self._end == room:
+            self._grow(wanted)
         return self._view[self._end :]
 
     def buffer_updated(self, count: int) -> None:
         self._end += count
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[Frame]:
-        """The same for whoever has the bytes already: all frames that are whole with them."""
+        """The same for whoever has the bytes already: all frames that are whole with them.
+
+        A frame is valid until the next one is asked for: `for frame in frames.feed(data)`, never a list of them.
+        """
         data = memoryview(data)
         while data:
             room = self.get_buffer()
@@ -123,20 +139,25 @@ class Frames:
             yield from self.take()
 
     def take(self) -> Iterator[Frame]:
-        """All whole frames that are here."""
-        view = self._view
-        while self._end - self._start >= HEADER.size:
-            start = self._start
-            size, version, command, flags, zero, correlation, crc = HEADER.unpack_from(view, start)
-            self._check(size, version, zero)
-            end = start + HEADER.size + size
+        """All whole frames that are here. After a `WireError` it gives nothing but the same error again."""
+        unpack, new = HEADER.unpack_from, tuple.__new__  # half the time of Frame(…), once for each frame
+        while self._end - self._start >= 16:
+            start, view = self._start, self._view
+            size, version, command, flags, zero, correlation, crc = unpack(view, start)
+            if version != VERSION or zero or size > self.bytes_max:
+                self._refuse(size, version, zero)
+            end = start + 16 + size
             if end > self._end:
-                return
-            body = view[start + HEADER.size : end]
+                break
+            body = view[start + 16 : end]
             if crc32c(body, crc32c(view[start : start + 12])) != crc:
                 raise WireError("a frame's checksum is wrong: bytes were changed or lost on the way")
             self._start = end
-            yield Frame(command, flags, correlation, body)
+            yield new(Frame, (command, flags, correlation, body))
+        held = self._end - self._start
+        if self._room > BUFFER_BYTES and held <= BUFFER_BYTES // 2 and self._wanted() <= BUFFER_BYTES:
+            # Now, not at the next read: a silent connection would hold on to it. Views keep their own buffer alive.
+            self._begin(BUFFER_BYTES, self._view[self._start : self._end])
 
     @property
     def half(self) -> bool:
@@ -150,14 +171,21 @@ class Frames:
         (size,) = _U32.unpack_from(self._view, self._start)
         return HEADER.size + min(int(size), self.bytes_max)
 
-    def _check(self, size: int, version: int, zero: int) -> None:
-        if size > self.bytes_max:
-            raise WireError(f"a frame of {size} bytes was announced; at most {self.bytes_max} are taken")
+    def _refuse(self, size: int, version: int, zero: int) -> NoReturn:
         if version != VERSION or zero:
-            raise WireError(f"these are not frames of version {VERSION} of Trine's protocol")
+            raise WireError(
+                f"these are not frames of version {VERSION} of Trine's protocol: "
+                "is this another program, or is TLS on at one side only?"
+            )
+        raise WireError(f"a frame of {size} bytes was announced; at most {self.bytes_max} are taken")
 
-    def _resize(self, room: int) -> None:
-        held = bytes(self._view[self._start : self._end])
+    def _grow(self, wanted: int) -> None:
+        """Four times the room, or what the frame in hand takes if less: who announces much must also send it."""
+        room = self._room
+        assert room < HEADER.size + self.bytes_max + BUFFER_BYTES, "frames are read but never taken"
+        self._begin(min(4 * room, wanted) if wanted > room else 2 * room, self._view[: self._end])
+
+    def _begin(self, room: int, held: bytes | memoryview = b"") -> None:
         self._room = room
         self._buffer = bytearray(room)
         self._view = memoryview(self._buffer)

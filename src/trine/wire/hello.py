@@ -6,7 +6,7 @@ import msgspec
 
 from trine.model import errors
 from trine.model.errors import TrineError
-from trine.wire.frames import WireError
+from trine.wire.frames import VERSION, WireError
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,6 +16,10 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     most: int
     client: str
     key: str | None = None
+
+    def __repr__(self) -> str:
+        """Without the key: this may be logged."""
+        return f"Hello(least={self.least}, most={self.most}, client={self.client!r})"
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,14 +45,50 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 def _classes(root: type[TrineError]) -> dict[str, type[TrineError]]:
+    """By code; a class without a code of its own is told as the one above it."""
     found = {root.code: root}
     for one in root.__subclasses__():
-        found.update(_classes(one))
+        found = _classes(one) | found
     return found
 
 
 BY_CODE = _classes(TrineError)
+_HELLO = msgspec.msgpack.Decoder(Hello)
+_WELCOME = msgspec.msgpack.Decoder(Welcome)
 _FAILURE = msgspec.msgpack.Decoder(Failure)
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def write_hello(hello: Hello) -> bytes:
+    return msgspec.msgpack.encode(hello)
+
+
+def read_hello(body: memoryview) -> Hello:
+    try:
+        return _HELLO.decode(body)
+    except _UNREADABLE as error:
+        raise WireError(f"a HELLO is not what it should be: {error}") from error
+
+
+def agree(hello: Hello) -> int:
+    """The version to speak: the highest that both sides do."""
+    if not hello.least <= VERSION <= hello.most:
+        raise WireError(
+            f"this server speaks version {VERSION} of the protocol, the client {hello.least} to {hello.most}: "
+            "use a client of this server's release"
+        )
+    return VERSION
+
+
+def write_welcome(welcome: Welcome) -> bytes:
+    return msgspec.msgpack.encode(welcome)
+
+
+def read_welcome(body: memoryview) -> Welcome:
+    try:
+        return _WELCOME.decode(body)
+    except _UNREADABLE as error:
+        raise WireError(f"a WELCOME is not what it should be: {error}") from error
 
 
 def write_failure(error: TrineError) -> bytes:
@@ -62,9 +102,18 @@ def read_failure(body: memoryview) -> TrineError:
     """The error the other side raised, as the class it is of."""
     try:
         failure = _FAILURE.decode(body)
-    except msgspec.DecodeError as error:
+    except _UNREADABLE as error:
         raise WireError(f"an error came that cannot be read: {error}") from error
-    if failure.code == errors.Corrupt.code and failure.details is not None:
-        return errors.Corrupt(**failure.details)  # type: ignore[arg-type]
-    made = BY_CODE.get(failure.code, TrineError)(failure.message)
-    return made
+    kind = BY_CODE.get(failure.code)
+    if kind is None:
+        return TrineError(f"{failure.message} (code {failure.code})")  # the other side is newer
+    if kind is errors.Corrupt:
+        return _corrupt(failure)
+    return kind(failure.message)
+
+
+def _corrupt(failure: Failure) -> errors.StoreError:
+    match failure.details:
+        case {"path": str(path), "position": int(position), "what": str(what), "to_do": str(to_do)}:
+            return errors.Corrupt(path, position, what, to_do)
+    return errors.StoreError(failure.message)

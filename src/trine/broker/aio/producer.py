@@ -10,16 +10,13 @@ from trine.broker.aio.consumer import AsyncMessage
 from trine.broker.aio.topic import Item, level_of
 from trine.broker.group import GroupState
 from trine.broker.group_part import GroupPart, Run
-from trine.broker.operations import (
-    commit_transaction,
-    outgoing_many,
-)
+from trine.broker.operations import commit_transaction
 from trine.model.durability import Level
 from trine.model.errors import (
     Closed,
     EmptyBatch,
 )
-from trine.model.message import Outgoing, Published, draft
+from trine.model.message import Outgoing, Published, draft, outgoing_many
 
 if TYPE_CHECKING:
     from trine.broker.aio.broker import AsyncBroker
@@ -34,7 +31,7 @@ class AsyncProducer:
         self._meta = (producer_id, epoch)
         self.name = name
 
-    def next_sequence(self, topic: str, partition: int) -> int:
+    async def next_sequence(self, topic: str, partition: int) -> int:
         """The number that follows what is stored of this producer: where to go on after a restart."""
         with self._engine.lock:
             return self._engine.topic(topic).partition(partition).producers.next_sequence(self._meta[0])

@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from trine.broker.group import GroupState
 from trine.broker.group_part import GroupPart, Run
-from trine.broker.operations import (
-    commit_transaction,
-    outgoing_many,
-)
+from trine.broker.operations import commit_transaction
 from trine.broker.sync.consumer import Message
 from trine.broker.sync.topic import Item, level_of
 from trine.model.durability import Level
@@ -20,7 +17,7 @@ from trine.model.errors import (
     Closed,
     EmptyBatch,
 )
-from trine.model.message import Outgoing, Published, draft
+from trine.model.message import Outgoing, Published, draft, outgoing_many
 
 if TYPE_CHECKING:
     from trine.broker.sync.broker import Broker

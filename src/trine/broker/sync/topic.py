@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from trine.broker.description import describe_group, describe_topic
 from trine.broker.operations import (
     dead_letters,
-    outgoing_many,
     purge_dead_letters,
     read_log,
     retained_runs,
@@ -19,6 +18,7 @@ from trine.broker.sync.consumer import Consumer
 from trine.broker.sync.group import Group
 from trine.broker.sync.reader import Reader
 from trine.broker.topic import TopicState
+from trine.log.alike import common_size
 from trine.log.stored import DeadLetter, StoredMessage
 from trine.model.description import GroupDescription, Lag, Scheduled, TopicDescription
 from trine.model.durability import Level
@@ -32,7 +32,16 @@ from trine.model.errors import (
 )
 from trine.model.ids import check_name
 from trine.model.limits import BATCH_BYTES_MAX, BATCH_MESSAGES_MAX
-from trine.model.message import Duration, Headers, Instant, Outgoing, Published, PublishReceipt, draft
+from trine.model.message import (
+    Duration,
+    Headers,
+    Instant,
+    Outgoing,
+    Published,
+    PublishReceipt,
+    draft,
+    outgoing_many,
+)
 from trine.model.options import GroupConfig, TopicConfig
 
 if TYPE_CHECKING:
@@ -113,9 +122,13 @@ class Topic:
         topic = self._state()
         level = level_of(durability, topic)
         plain = key is None and headers is None and delay is None and deliver_at is None and ttl is None
-        if plain and partition is None and producer is None and _fits_one_batch(given, topic.config):
-            lane = topic.config.lane_number(priority)
-            return self._admitted(lambda: topic.publish_values(given, lane, level), topic, level, wait)
+        if plain and partition is None and producer is None and set(map(type, given)) == {bytes}:
+            size = common_size(given)
+            if _fits_one_batch(given, size, topic.config):
+                lane = topic.config.lane_number(priority)
+                return self._admitted(
+                    lambda: topic.publish_values(given, lane, level, size), topic, level, wait
+                )
         defaults = Outgoing(
             value=None, key=key, headers=headers, priority=priority, delay=delay, deliver_at=deliver_at,
             ttl=ttl, partition=partition, producer=producer,
@@ -337,13 +350,11 @@ def level_of(durability: str | None, topic: TopicState) -> Level:
 _LEVELS = {"memory": Level.MEMORY, "written": Level.WRITTEN, "synced": Level.SYNCED}
 
 
-def _fits_one_batch(given: list[Any], config: TopicConfig) -> bool:
-    """Whether this is the hot path: bytes alone, small enough for one batch, and nothing to look into."""
-    if config.ttl_ms is not None or config.dedup_by_content or len(given) > BATCH_MESSAGES_MAX:
+def _fits_one_batch(values: list[bytes], size: int | None, config: TopicConfig) -> bool:
+    """Whether this is the hot path: small enough for one batch, and nothing to look into."""
+    if config.ttl_ms is not None or config.dedup_by_content or len(values) > BATCH_MESSAGES_MAX:
         return False
-    if set(map(type, given)) != {bytes}:
-        return False
-    total = sum(map(len, given))
+    total = sum(map(len, values)) if size is None else size * len(values)
     if total > BATCH_BYTES_MAX:
         return False
-    return total <= config.message_bytes_max or max(map(len, given)) <= config.message_bytes_max
+    return total <= config.message_bytes_max or max(map(len, values)) <= config.message_bytes_max
