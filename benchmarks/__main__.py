@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import journal_experiment, machine, publish, receive, schedule, store
+from benchmarks import journal_experiment, machine, publish, receive, schedule, server, store
 from benchmarks.bench import Bench, Result
 
 RESULTS = Path(__file__).parent / "results"
@@ -21,6 +21,7 @@ SUBJECTS = {
     "receive": receive.run,
     "store": store.run,
     "schedule": schedule.run,
+    "server": server.run,
     "journal": journal_experiment.run,
 }
 

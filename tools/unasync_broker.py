@@ -1,4 +1,4 @@
-"""Writes the sync broker, the folder `src/trine/broker/sync`, from the async one, `aio` beside it.
+"""Writes the sync broker and the sync client, folders named `sync`, from the async ones, `aio` beside them.
 
     python tools/unasync_broker.py            write it
     python tools/unasync_broker.py --check    fail if what is there is not what would be written
@@ -7,11 +7,11 @@ The code is changed token by token by `unasync`: `async` and `await` go, `__aent
 `AsyncIterator` becomes `Iterator`, and so on. On top of that, here:
 
     AsyncTopic, any name of Async and a capital     Topic
-    aio, aio_waits                                  sync, sync_waits
+    aio, aio_waits, aio_link                        sync, sync_waits, sync_link
     anext, aiter, aclose                            next, iter, close
     the same words inside strings and comments, so that docstrings and their examples stay true
 
-Waiting itself is not translated: it differs in kind, so it lives in the two `*_waits` modules.
+Waiting itself is not translated: it differs in kind, so it lives in the `*_waits` and `*_link` modules.
 """
 
 import argparse
@@ -24,13 +24,15 @@ from typing import Final
 import tokenize_rt
 import unasync
 
-BROKER: Final = Path(__file__).resolve().parent.parent / "src" / "trine" / "broker"
+SOURCE: Final = Path(__file__).resolve().parent.parent / "src" / "trine"
+ROOMS: Final = (SOURCE / "broker", SOURCE / "client")
 HEADER: Final = "# Generated from aio/{name} by `make generate`. Do not edit.\n"
 
 NAMES: Final = {
     "AbstractAsyncContextManager": "AbstractContextManager",
     "aclose": "close",
     "aio": "sync",
+    "aio_link": "sync_link",
     "aio_waits": "sync_waits",
     "aiter": "iter",
     "anext": "next",
@@ -47,7 +49,7 @@ PROSE: Final = (
 
 
 class CannotGenerate(Exception):
-    """The async broker is missing, or says something that has no sync form."""
+    """The async form is missing, or says something that has no sync form."""
 
 
 def to_sync(source: str) -> str:
@@ -81,9 +83,7 @@ def generate(aio: Path, sync: Path) -> dict[Path, str]:
     """What the files of `sync` should hold, laid out by ruff as if they stood there already."""
     sources = sorted(aio.glob("*.py"))
     if not sources:
-        raise CannotGenerate(
-            f"{aio} holds no Python files: there is nothing to generate the sync broker from."
-        )
+        raise CannotGenerate(f"{aio} holds no Python files: there is nothing to generate the sync form from.")
     return {sync / source.name: _generate_file(source, sync / source.name) for source in sources}
 
 
@@ -108,18 +108,22 @@ def _ruff(arguments: list[str], text: str, path: Path) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Write the sync broker from the async one.")
+    parser = argparse.ArgumentParser(description="Write the sync forms from the async ones.")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if sync is out of date")
-    parser.add_argument("--broker", type=Path, default=BROKER, help="the folder that holds aio and sync")
+    parser.add_argument("rooms", type=Path, nargs="*", default=ROOMS, help="folders that hold aio and sync")
     arguments = parser.parse_args()
-    sync: Path = arguments.broker / "sync"
     try:
-        made = generate(arguments.broker / "aio", sync)
+        return max(_do_room(room, arguments.check) for room in arguments.rooms)
     except CannotGenerate as error:
         print(error, file=sys.stderr)
         return 2
+
+
+def _do_room(room: Path, check: bool) -> int:
+    sync = room / "sync"
+    made = generate(room / "aio", sync)
     there = {path: path.read_text(encoding="utf-8") for path in sync.glob("*.py")}
-    if arguments.check:
+    if check:
         if there != made:
             print(f"{sync} is not what aio gives: run `make generate` and commit it.", file=sys.stderr)
             return 1

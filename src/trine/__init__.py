@@ -30,12 +30,15 @@ from trine.broker.sync import (
     Topic,
     Transaction,
 )
+from trine.client import sync as remote
+from trine.client.address import DEFAULT
+from trine.client.opening import make_link
 from trine.log.stored import DeadLetter, StoredMessage
 from trine.model import errors
 from trine.model.clock import Clock, SimulatedClock, SystemClock
 from trine.model.description import CronDescription, GroupDescription, Lag, Scheduled, TopicDescription
 from trine.model.errors import TrineError
-from trine.model.message import Outgoing, Published, PublishReceipt
+from trine.model.message import Duration, Outgoing, Published, PublishReceipt
 from trine.model.options import BackoffConfig, BreakerConfig, GroupConfig, TopicConfig
 from trine.trace.timeline import Found, Trace
 
@@ -48,6 +51,23 @@ def open(path: str, *, clock: Clock | None = None, seed: int | None = None) -> B
     One process at a time may have it open. With a simulated clock nothing happens by itself: call `broker.tick()`.
     """
     return Broker(*open_store(path, clock=clock, seed=seed))
+
+
+def connect(
+    url: str = DEFAULT,
+    *,
+    key: str | None = None,
+    ca: str | None = None,
+    timeout: Duration = "30s",
+    name: str | None = None,
+) -> remote.Broker:
+    """Connects to a server: `trine://host:port`, or `trines://` with TLS. The broker has the interface of `open`'s.
+
+    `key` is the API key (it may stand in the URL: `trine://KEY@host`), `ca` the file of certificates to trust, `name`
+    what the server's logs call this client. The first connection is made at once, or the error says why not; later
+    ones by themselves, and a call waits up to `timeout` for them.
+    """
+    return remote.Broker(make_link(url, key, ca, timeout, name))
 
 
 __all__ = [
@@ -83,6 +103,7 @@ __all__ = [
     "Transaction",
     "TrineError",
     "aio",
+    "connect",
     "errors",
     "open",
     "salvage",

@@ -1,4 +1,4 @@
-"""The async form of the embedded library: the same names as `trine`, with `await`.
+"""The async form: the same names as `trine`, with `await`.
 
 >>> import asyncio, trine.aio
 >>> async def main():
@@ -23,12 +23,28 @@ from trine.broker.aio import AsyncTopic as Topic
 from trine.broker.aio import AsyncTransaction as Transaction
 from trine.broker.aio import Messages
 from trine.broker.opening import open_store
+from trine.client import aio as remote
+from trine.client.address import DEFAULT
+from trine.client.opening import make_link
 from trine.model.clock import Clock
+from trine.model.message import Duration
 
 
 def open(path: str, *, clock: Clock | None = None, seed: int | None = None) -> Broker:
     """Opens a store, as `trine.open` does; recovery of a large one takes its time before this returns."""
     return Broker(*open_store(path, clock=clock, seed=seed))
+
+
+def connect(
+    url: str = DEFAULT,
+    *,
+    key: str | None = None,
+    ca: str | None = None,
+    timeout: Duration = "30s",
+    name: str | None = None,
+) -> remote.AsyncBroker:
+    """Connects to a server, as `trine.connect` does: on `async with`, or with the first call."""
+    return remote.AsyncBroker(make_link(url, key, ca, timeout, name))
 
 
 __all__ = [
@@ -43,5 +59,6 @@ __all__ = [
     "Redrive",
     "Topic",
     "Transaction",
+    "connect",
     "open",
 ]

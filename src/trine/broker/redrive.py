@@ -141,6 +141,23 @@ class RedriveJob:
                         return found
         return found
 
+    def reach(self, letters: set[str]) -> int:
+        """How many letters a step has to look at to move these, the first of a preview, and no others."""
+        job = self._job
+        looked = far = 0
+        left = len(letters)
+        for number, part in enumerate(self._letters().parts):
+            for letter in self._matching(job, number, part):
+                if letter is not None and letter.id not in letters:
+                    return far
+                looked += 1
+                if letter is not None:
+                    far = looked
+                    left -= 1
+                    if not left:
+                        return far
+        return far
+
     def pause_ms(self) -> int:
         """How long until the rate allows another one."""
         rate = self._job.rate

@@ -89,5 +89,11 @@ every record kept alive is looked at by the garbage collector."""
 TAIL_BYTES_MAX: Final = 1 * MIB
 """Bytes a log keeps in memory before they are handed to its segment file."""
 
+PREFETCH_MAX: Final = 100_000
+"""Messages a server may have pushed to one consumer that has not taken them yet: they are in its memory, and leased."""
+
+SEND_BUFFER_BYTES: Final = 32 * MIB
+"""What a sender holds that is not answered yet, unless it is told otherwise; beyond it `send` waits."""
+
 SCHEDULE_FIRE_MAX: Final = 5_000
 """Due messages moved into the log in one journal entry; a larger burst takes several."""

@@ -66,26 +66,39 @@ def group_key(secret: bytes, topic: str, group: str) -> bytes:
 
 def read_receipt(text: str, key: bytes, topic: str, group: str) -> Receipt:
     """What the text is proof of, if it is a receipt of this group."""
-    try:
-        data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        body, mac = data[:-_MAC_BYTES], data[-_MAC_BYTES:]
-        version, partition, offset, attempt, lease = _FIXED.unpack_from(body)
-        topic_end = _FIXED.size + 1 + body[_FIXED.size]
-        named = body[_FIXED.size + 1 : topic_end].decode()
-        group_named = body[topic_end + 1 : topic_end + 1 + body[topic_end]].decode()
-    except (binascii.Error, struct.error, IndexError, UnicodeDecodeError, ValueError, TypeError) as error:
+    body, mac, receipt = _read(text)
+    version = body[0]
+    if version == _VERSION and (receipt.topic, receipt.group) != (topic, group):
         raise InvalidReceipt(
-            "this is not a receipt; use the one given with the message, unchanged"
-        ) from error
-    if version == _VERSION and (named, group_named) != (topic, group):
-        raise InvalidReceipt(
-            f"this receipt is of group {group_named!r} of topic {named!r}, not of {group!r} of {topic!r}"
+            f"this receipt is of group {receipt.group!r} of topic {receipt.topic!r}, not of {group!r} of {topic!r}"
         )
     if version != _VERSION or not hmac.compare_digest(mac, _mac(body, key)):
         raise InvalidReceipt(
             "this receipt was not made by this broker, or was changed; use the one given with it"
         )
-    return Receipt(topic, group, partition, offset, attempt, lease)
+    return receipt
+
+
+def read_names(text: str) -> tuple[str, str]:
+    """The topic and the group a receipt says it is of: whose key `read_receipt` has to check it with."""
+    _, _, receipt = _read(text)
+    return receipt.topic, receipt.group
+
+
+def _read(text: str) -> tuple[bytes, bytes, Receipt]:
+    """(what is signed, the signature, what it says): believed by nobody yet."""
+    try:
+        data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        body, mac = data[:-_MAC_BYTES], data[-_MAC_BYTES:]
+        _, partition, offset, attempt, lease = _FIXED.unpack_from(body)
+        topic_end = _FIXED.size + 1 + body[_FIXED.size]
+        topic = body[_FIXED.size + 1 : topic_end].decode()
+        group = body[topic_end + 1 : topic_end + 1 + body[topic_end]].decode()
+    except (binascii.Error, struct.error, IndexError, UnicodeDecodeError, ValueError, TypeError) as error:
+        raise InvalidReceipt(
+            "this is not a receipt; use the one given with the message, unchanged"
+        ) from error
+    return body, mac, Receipt(topic, group, partition, offset, attempt, lease)
 
 
 def _mac(body: bytes, key: bytes) -> bytes:

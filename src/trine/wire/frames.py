@@ -6,7 +6,7 @@
     6   u8   flags: 1 it is a reply, 2 it is an error, 4 it was sent unasked (a push)
     7   u8   0
     8   u32  correlation: chosen by who asks, and given back in the reply
-   12   u32  crc32c of bytes 0 to 12 and of the body
+   12   u32  crc32c of the 12 bytes before it, then of the body
    16        the body
 
 A frame that is not that (a size above the limit, another version, a bad checksum) is the end of the connection: what

@@ -1,0 +1,175 @@
+"""What a verb has in its hands: the broker, and a way to show things to people or to programs.
+
+People get tables and lines; with `--json` programs get one document, or a line for each record of a stream. What
+comes from messages is shown with its control characters escaped: a value must not steer the terminal it is looked
+at on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from trine.cli.target import Given, find_place, open_place
+from trine.model.errors import TrineError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from trine import Broker
+
+CELL_CHARS_MAX: Final = 120
+"""Of a value in a table; `-o value` and `--json` show all of it."""
+
+PIPE_COLUMNS: Final = 10_000
+"""Tables in a pipe are not folded: programs read lines."""
+
+Record = dict[str, Any]
+Column = Callable[[Record], object]
+
+
+class Session:
+    def __init__(self, given: Given, *, makes: bool = False) -> None:
+        self._given = given
+        self.makes = makes
+        self._broker: Broker | None = None
+        self.json = given.json
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: types.TracebackType | None,
+    ) -> None:
+        if self._broker is not None:
+            # A connection that is lost is not worth telling when something else went wrong first.
+            with contextlib.suppress(*(() if error is None else (TrineError,))):
+                self._broker.close()
+        if error is None:
+            sys.stdout.flush()
+
+    @property
+    def broker(self) -> Broker:
+        if self._broker is None:
+            self._broker = open_place(find_place(self._given, os.environ), makes=self.makes)
+        return self._broker
+
+    # --- to stdout
+
+    def write(self, raw: bytes) -> None:
+        sys.stdout.buffer.write(raw)
+
+    def flush(self) -> None:
+        sys.stdout.flush()
+
+    def line(self, text: str) -> None:
+        self.write(printable(text).encode() + b"\n")
+
+    def text(self, text: str) -> None:
+        """Lines that were laid out elsewhere."""
+        for line in text.splitlines():
+            self.line(line)
+
+    def record(self, record: Mapping[str, Any]) -> None:
+        """One line of a stream of JSON."""
+        self.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+
+    def document(self, document: object) -> None:
+        self.write(json.dumps(document, ensure_ascii=False, indent=2).encode() + b"\n")
+
+    def listing(self, records: Sequence[Record], columns: Mapping[str, Column], *, none: str) -> None:
+        """Records as a table with these columns, or as one JSON list. `none` is said when there are none."""
+        if self.json:
+            self.document(records)
+        elif not records:
+            self.note(none)
+        else:
+            self.table(list(columns), [[show(record) for show in columns.values()] for record in records])
+
+    def table(self, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+        for number, head in enumerate(heads):
+            right = all(_is_number(row[number]) for row in rows)
+            table.add_column(head, justify="right" if right else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(cell(value)) for value in row))
+        console = self._console()
+        with console.capture() as captured:
+            console.print(table)
+        self.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()).encode())
+
+    def fields(self, pairs: Mapping[str, object]) -> None:
+        """Names and values, one a line."""
+        wide = max(map(len, pairs))
+        for name, value in pairs.items():
+            self.line(f"{name:<{wide}}  {cell(value)}".rstrip())
+
+    def done(self, sentence: str, **facts: Any) -> None:
+        """What was done: a sentence for people, the facts for programs."""
+        if self.json:
+            self.document(facts)
+        else:
+            self.line(sentence)
+
+    def _console(self) -> Console:
+        from rich.console import Console
+
+        # Rich looks at NO_COLOR, TERM and whether this is a terminal by itself.
+        width = None if sys.stdout.isatty() else PIPE_COLUMNS
+        return Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
+
+    # --- to stderr
+
+    def note(self, sentence: str) -> None:
+        """For people beside the output: it is not part of it."""
+        self.flush()
+        print(printable(sentence), file=sys.stderr, flush=True)
+
+    @contextlib.contextmanager
+    def progress(self, what: str, total: float | None) -> Iterator[Callable[[float], None]]:
+        """A bar on stderr, if somebody looks at it; gives a function that takes how far it is."""
+        if not sys.stderr.isatty() or self.json:
+            yield lambda reached: None
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+        console = Console(file=sys.stderr)
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=console, transient=True) as bar:
+            task = bar.add_task(what, total=total)
+            yield lambda reached: bar.update(task, completed=reached)
+
+
+def cell(value: object) -> str:
+    """A value in a table: short, on one line, and without power over the terminal."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    text = printable(str(value))
+    return text if len(text) <= CELL_CHARS_MAX else text[: CELL_CHARS_MAX - 1] + "…"
+
+
+def printable(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape", "surrogatepass").decode("ascii")
+        for letter in text
+    )
+
+
+def _is_number(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))

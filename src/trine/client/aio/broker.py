@@ -1,0 +1,272 @@
+"""The broker: topics, schedules, traces, redrives and upkeep, from afar."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any, Self
+
+import msgspec
+
+from trine.client.aio.producer import AsyncProducer, AsyncTransaction
+from trine.client.aio.redrive import AsyncRedrive
+from trine.client.aio.topic import AsyncQueue, AsyncTopic, Item
+from trine.client.aio_link import AsyncCaller
+from trine.client.link import Link
+from trine.client.options import plain
+from trine.client.reading import Log
+from trine.client.topics import Known, Topics
+from trine.log.stored import DeadLetter
+from trine.model.description import CronDescription, Scheduled, TopicDescription
+from trine.model.duration import duration_ms, instant_ms
+from trine.model.ids import check_name
+from trine.model.message import Duration, Headers, Instant, Outgoing, as_bytes, draft
+from trine.model.options import TopicConfig
+from trine.trace.timeline import Found, Trace
+from trine.wire import calls
+
+_TRACE = msgspec.msgpack.Decoder(Trace)
+_FOUND = msgspec.msgpack.Decoder(list[Found])
+
+
+class AsyncBroker:
+    """A connection to a server. Make one with `connect`; it is also a context manager that closes itself."""
+
+    def __init__(self, link: Link, caller: AsyncCaller | None = None) -> None:
+        self._link = link
+        self._caller = AsyncCaller(link) if caller is None else caller
+        self._topics = Topics(link)
+        self._log = Log(link)
+        self._caller.begin()
+
+    async def __aenter__(self) -> Self:
+        await self._caller.run(self._link.open())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: types.TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._link.address}>"
+
+    async def close(self) -> None:
+        """Leaves all groups, so that what is held goes back at once, and closes the connection."""
+        await self._caller.end()
+
+    async def _call(self, call: calls.Call) -> Any:
+        return await self._caller.run(self._link.call(call))
+
+    async def _known(self, name: str) -> Known:
+        known = self._topics.known.get(name)
+        if known is None:
+            known = await self._caller.run(self._topics.fetch(check_name(name, "topic")))
+        return known
+
+    # --- topics and queues
+
+    async def create_topic(self, name: str, *, exist_ok: bool = False, **options: Any) -> AsyncTopic:
+        """Creates a topic. Options are those of `TopicConfig`; durations in any form ("7d", 3600, timedelta).
+
+        With `exist_ok` a topic that is there already is left as it is, and given back.
+        """
+        await self._create(name, "topic", options, exist_ok)
+        return AsyncTopic(self, name)
+
+    async def create_queue(self, name: str, *, exist_ok: bool = False, **options: Any) -> AsyncQueue:
+        """A point-to-point queue: a topic with its one group, of the same name. Takes the options of both."""
+        await self._create(name, "queue", options, exist_ok)
+        return AsyncQueue(self, name)
+
+    async def _create(self, name: str, kind: str, options: dict[str, Any], exist_ok: bool) -> None:
+        check_name(name, "topic")
+        call = calls.CreateTopic(name=name, kind=kind, options=plain(options), exist_ok=bool(exist_ok))
+        self._topics.keep(await self._call(call))
+
+    def topic(self, name: str) -> AsyncTopic:
+        self._caller.check(self._fetch(name, None))
+        return AsyncTopic(self, name)
+
+    def queue(self, name: str) -> AsyncQueue:
+        self._caller.check(self._fetch(name, "queue"))
+        return AsyncQueue(self, name)
+
+    async def _fetch(self, name: str, kind: str | None) -> Known:
+        return await self._caller.run(self._topics.fetch(name, kind))
+
+    async def topics(self) -> list[TopicDescription]:
+        found: list[TopicDescription] = await self._call(calls.ListTopics())
+        return found
+
+    async def delete_topic(self, name: str) -> None:
+        """Deletes a topic with its messages, groups and schedule (not its dead letters)."""
+        await self._call(calls.DeleteTopic(topic=name))
+        self._topics.forget(name)
+
+    # --- producers and transactions
+
+    async def producer(self, name: str) -> AsyncProducer:
+        """An idempotent producer. A second one of the same name puts the first out of use."""
+        reply: calls.ProducerReply = await self._call(calls.RegisterProducer(name=name))
+        return AsyncProducer(self, name, reply.id, reply.epoch)
+
+    def transaction(self) -> AsyncTransaction:
+        """Acks and publishes that happen together or not at all.
+
+        >>> async with broker.transaction() as transaction:              # doctest: +SKIP
+        ...     transaction.ack(message)
+        ...     transaction.publish("invoices", b"...", key=message.key)
+        """
+        return AsyncTransaction(self)
+
+    # --- schedule
+
+    async def cancel(self, schedule_id: str) -> None:
+        """Takes a scheduled message back before it is due."""
+        await self._call(calls.CancelSchedule(schedule_id=schedule_id))
+
+    async def reschedule(
+        self, schedule_id: str, *, delay: Duration | None = None, deliver_at: Instant | None = None
+    ) -> None:
+        """Gives a scheduled message another time; it keeps its id."""
+        call = calls.MoveSchedule(
+            schedule_id=schedule_id,
+            delay_ms=None if delay is None else duration_ms(delay, what="delay"),
+            deliver_at_ms=None if deliver_at is None else instant_ms(deliver_at),
+        )
+        await self._call(call)
+
+    async def create_cron(
+        self,
+        name: str,
+        *,
+        topic: str,
+        expression: str,
+        value: bytes | str | None,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
+        priority: str | None = None,
+        timezone: str = "UTC",
+    ) -> CronDescription:
+        """Publishes a message again and again: "0 3 * * *", "@hourly", "every 30s"."""
+        message = Outgoing(value=value, key=key, headers=headers)
+        one = draft(message, TopicConfig(), 0)
+        call = calls.CreateCron(
+            name=name, topic=topic, expression=expression, value=one.value, key=one.key,
+            headers={header: text or b"" for header, text in one.headers} or None,
+            priority=priority, timezone=timezone,
+        )  # fmt: skip
+        made: CronDescription = await self._call(call)
+        return made
+
+    async def delete_cron(self, name: str) -> None:
+        await self._call(calls.DeleteCron(name=name))
+
+    async def schedules(self, limit: int = 1000) -> list[Scheduled]:
+        """What waits for its time in all topics, soonest first."""
+        found: list[Scheduled] = await self._call(calls.ListSchedules(limit=limit))
+        return found
+
+    async def crons(self) -> list[CronDescription]:
+        found: list[CronDescription] = await self._call(calls.ListCrons())
+        return found
+
+    # --- trace and redrive
+
+    async def trace(self, message_id: str) -> Trace:
+        """A message's whole life, by message id or schedule id."""
+        return _TRACE.decode(await self._call(calls.GetTrace(message_id=message_id)))
+
+    async def search(
+        self,
+        topic: str,
+        *,
+        key: bytes | str | None = None,
+        group: str | None = None,
+        state: str | None = None,
+        older_than: Duration | None = None,
+        from_time: Instant | None = None,
+        to_time: Instant | None = None,
+        limit: int = 100,
+    ) -> list[Found]:
+        """Messages by key, and by state in a group: "unacked" (older_than="5m"), "in flight", "retrying", ..."""
+        call = calls.Search(
+            topic=topic,
+            key=as_bytes(key, "key"),
+            group=group,
+            state=state,
+            older_than_ms=None if older_than is None else duration_ms(older_than, what="older_than"),
+            from_time_ms=None if from_time is None else instant_ms(from_time),
+            to_time_ms=None if to_time is None else instant_ms(to_time),
+            limit=limit,
+        )
+        return _FOUND.decode(await self._call(call))
+
+    async def redrive(
+        self,
+        topic: str,
+        *,
+        to: str | None = None,
+        reason: str | None = None,
+        group: str | None = None,
+        key: bytes | str | None = None,
+        from_time: Instant | None = None,
+        to_time: Instant | None = None,
+        rate: float | None = None,
+        edit: Callable[[DeadLetter], Item | None] | None = None,
+    ) -> AsyncRedrive:
+        """A job that sends dead letters back to where they came from, or elsewhere. It begins with `run`.
+
+        `edit` runs here, not at the server: it is given the letters, and what it makes of them is sent.
+        """
+        call = calls.BeginRedrive(
+            topic=topic,
+            to=to,
+            reason=reason,
+            group=group,
+            key=as_bytes(key, "key"),
+            from_time_ms=None if from_time is None else instant_ms(from_time),
+            to_time_ms=None if to_time is None else instant_ms(to_time),
+            rate=rate,
+            edited=edit is not None,
+        )
+        return AsyncRedrive(self, await self._call(call), edit, to)
+
+    async def redrives(self) -> list[AsyncRedrive]:
+        """All redrives that are remembered, to look at; go on with one by `resume_redrive`."""
+        found: list[calls.RedriveReply] = await self._call(calls.ListRedrives())
+        return [AsyncRedrive(self, one, None, None) for one in found]
+
+    async def resume_redrive(
+        self, job_id: str, *, edit: Callable[[DeadLetter], Item | None] | None = None
+    ) -> AsyncRedrive:
+        """A job that was interrupted, to go on where it stopped."""
+        reply = await self._call(calls.ResumeRedrive(id=job_id, edited=edit is not None))
+        return AsyncRedrive(self, reply, edit, None)
+
+    # --- upkeep
+
+    async def checkpoint(self) -> None:
+        """Syncs the logs and cuts the journal now; it happens by itself too."""
+        await self._call(calls.Checkpoint())
+
+    async def tick(self) -> None:
+        """Does all that is due: for servers with a simulated clock, where nothing happens by itself."""
+        await self._call(calls.Tick())
+
+    async def apply_retention(self) -> None:
+        """Looks at retention and compaction now, not at the next turn."""
+        await self._call(calls.ApplyRetention())
+
+    async def verify(self) -> int:
+        """Reads every stored batch and checks it; answers how many bytes, raises Corrupt at the first bad one."""
+        reply: calls.CountReply = await self._call(calls.Verify())
+        return reply.count
+
+    async def statistics(self) -> dict[str, Any]:
+        found: dict[str, Any] = await self._call(calls.Statistics())
+        return found

@@ -1,0 +1,130 @@
+"""Idempotent producers, and transactions: acks and publishes as one."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from trine.client.aio.consumer import AsyncMessage
+from trine.client.aio.topic import Item
+from trine.client.leases import merge
+from trine.client.topics import level_number, replied, wire_outgoing
+from trine.model.errors import Closed, EmptyBatch
+from trine.model.message import Outgoing, Published, draft, outgoing_many
+from trine.wire import calls
+
+if TYPE_CHECKING:
+    from trine.client.aio.broker import AsyncBroker
+    from trine.client.aio.consumer import AsyncConsumer
+
+
+class AsyncProducer:
+    """A producer whose batches are numbered, so that one sent twice is stored once."""
+
+    def __init__(self, broker: AsyncBroker, name: str, producer_id: int, epoch: int) -> None:
+        self._broker = broker
+        self._meta = (producer_id, epoch)
+        self.name = name
+
+    async def next_sequence(self, topic: str, partition: int) -> int:
+        """The number that follows what is stored of this producer: where to go on after a restart."""
+        call = calls.NextSequence(topic=topic, partition=partition, producer_id=self._meta[0])
+        count: int = (await self._broker._call(call)).count
+        return count
+
+    async def publish_many(
+        self,
+        topic: str,
+        items: Iterable[Item],
+        *,
+        partition: int,
+        sequence: int,
+        durability: str | None = None,
+    ) -> Published:
+        """Stores the items if `sequence` follows what is stored; answers the first places if they are there already.
+
+        After a lost connection it is sent again by itself: being numbered, it is stored once.
+        """
+        known = await self._broker._known(topic)
+        now = self._broker._caller.now_ms()
+        level_number(durability)
+        messages = list(outgoing_many(list(items), Outgoing(value=None, producer=self.name)))
+        if not messages:
+            raise EmptyBatch("there is nothing to publish: give at least one message")
+        call = calls.SendNumbered(
+            topic=topic,
+            messages=[wire_outgoing(one, draft(one, known.config, now)) for one in messages],
+            producer=(self.name, *self._meta),
+            partition=partition,
+            sequence=sequence,
+            durability=durability,
+        )
+        return replied(topic, await self._broker._call(call))
+
+
+class AsyncTransaction:
+    """Acks and publishes as one: all of it is durable, or none of it happened."""
+
+    def __init__(self, broker: AsyncBroker) -> None:
+        self._broker = broker
+        self._acks: list[AsyncMessage] = []
+        self._messages: dict[str, list[Outgoing]] = {}
+        self._over = False
+        self.published: dict[str, Published] = {}
+        """After the commit: the receipts by topic."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: types.TracebackType | None,
+    ) -> None:
+        if kind is None and not self._over:
+            await self.commit()
+        self._over = True
+
+    def ack(self, messages: AsyncMessage | Sequence[AsyncMessage]) -> None:
+        self._check()
+        self._acks.extend([messages] if isinstance(messages, AsyncMessage) else messages)
+
+    def publish(self, topic: str, value: bytes | str | None, **options: Any) -> None:
+        self._check()
+        self._messages.setdefault(topic, []).extend(outgoing_many([{"value": value, **options}], None))
+
+    async def commit(self) -> None:
+        self._check()
+        self._over = True
+        if not self._acks and not self._messages:
+            raise EmptyBatch("the transaction is empty: ack or publish something in it")
+        broker = self._broker
+        now = broker._caller.now_ms()
+        sent = {}
+        for topic, messages in self._messages.items():
+            known = await broker._known(topic)
+            sent[topic] = [wire_outgoing(one, draft(one, known.config, now)) for one in messages]
+        by_consumer: dict[int, tuple[AsyncConsumer, list[AsyncMessage]]] = {}
+        for message in self._acks:
+            consumer = message._share.consumer
+            by_consumer.setdefault(id(consumer), (consumer, []))[1].append(message)
+        acks = []
+        bound = 0
+        for consumer, some in by_consumer.values():
+            session = await broker._caller.run(consumer._session.live())
+            bound = consumer._session.generation
+            offsets = ((one._share.lease.partition, one._share.lease.number, one.offset) for one in some)
+            acks += [(session, *held) for held in merge(offsets)]
+        call = calls.Transact(acks=acks, messages=sent)
+        reply: dict[str, calls.PublishedReply] = await broker._caller.run(
+            broker._link.call(call, bound=bound)
+        )
+        self.published = {topic: replied(topic, one) for topic, one in reply.items()}
+        for message in self._acks:
+            message._share.lease.settle(message.offset, 1)
+
+    def _check(self) -> None:
+        if self._over:
+            raise Closed("this transaction is over; begin another one")

@@ -1,0 +1,181 @@
+"""How the sync interface reaches the link: over to a thread with an event loop, and back.
+
+One daemon thread for each broker that is connected to. Any number of threads may call; what they ask for at the same
+moment goes out together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
+
+from trine.client.link import Link, Lost, Part
+from trine.model.errors import Closed
+from trine.model.message import PublishReceipt
+
+if TYPE_CHECKING:
+    from trine.client.leases import Lease
+    from trine.client.session import Session
+
+T = TypeVar("T")
+
+POLL_MS_MAX: Final = 20_000
+"""The longest one question waits at the server: a longer wait asks again, so that a lost answer costs no more."""
+
+Answer: TypeAlias = None
+"""Of a single ack: it has been waited for."""
+Sent = Future[PublishReceipt]
+"""Of a message given to a sender: `sent.result()` waits for the receipt."""
+
+
+class Slot(Generic[T]):
+    """One answer, set in the loop's thread and waited for in another: a future with nothing on it."""
+
+    __slots__ = ("_error", "_lock", "_result")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self._result: T | None = None
+        self._error: BaseException | None = None
+
+    def set_result(self, result: T) -> None:
+        self._result = result
+        self._lock.release()
+
+    def set_exception(self, exception: BaseException) -> None:
+        self._error = exception
+        self._lock.release()
+
+    def done(self) -> bool:
+        return not self._lock.locked()
+
+    def wait(self) -> T:
+        self._lock.acquire()
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:
+                self._error = None  # or the traceback would keep this slot, and this slot the traceback
+        return self._result  # type: ignore[return-value]
+
+
+class Caller:
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self._loop = _new_loop()
+        self._thread = threading.Thread(target=self._serve, name="trine-client", daemon=True)
+        self._ending = threading.Lock()
+        self._over = False
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        self._loop.close()
+
+    def begin(self) -> None:
+        """Connects, or raises why not."""
+        self._thread.start()
+        try:
+            self.run(self.link.open())
+        except BaseException:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        with self._ending:
+            if self._over:
+                return
+            self.run(self.link.close())
+            self._over = True
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+    def now_ms(self) -> int:
+        return self.link.now_ms()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        slot: Slot[T] = Slot()
+        try:
+            self._hand(self._begin, work, slot)
+        except BaseException:
+            work.close()
+            raise
+        return slot.wait()
+
+    @staticmethod
+    def _begin(work: Coroutine[Any, Any, T], slot: Slot[T]) -> None:
+        task = asyncio.ensure_future(work)
+
+        def done(task: asyncio.Task[T]) -> None:
+            if task.cancelled():
+                slot.set_exception(Closed("this broker was closed meanwhile"))
+            elif (error := task.exception()) is not None:
+                slot.set_exception(error)
+            else:
+                slot.set_result(task.result())
+
+        task.add_done_callback(done)
+
+    def request(self, command: int, *parts: Part, safe: bool = False) -> bytes:
+        slot: Slot[bytes] = Slot()
+        self._hand(self._send, command, parts, slot, safe)
+        return slot.wait()
+
+    def _send(self, command: int, parts: tuple[Part, ...], slot: Slot[bytes], safe: bool) -> None:
+        self.link.send(command, parts, slot, safe=safe)
+
+    def _hand(self, call: Callable[..., None], *arguments: Any) -> None:
+        if self._over:
+            raise self.link._over()
+        self._loop.call_soon_threadsafe(call, *arguments)
+
+    def poll(self, ask: Callable[[int], T], wait_ms: int) -> T:
+        """Asks until there is something, or the wait is over; a broken connection is no answer."""
+        deadline = time.monotonic() + wait_ms / 1000
+        while True:
+            left = max(math.ceil((deadline - time.monotonic()) * 1000), 0)
+            try:
+                found = ask(min(left, POLL_MS_MAX))
+            except Lost:
+                continue
+            if found or time.monotonic() >= deadline:
+                return found
+
+    def admitted(self, publish: Callable[[int], T], wait_ms: int) -> T:
+        """A publish that may wait for room: the server does the waiting."""
+        return publish(wait_ms)
+
+    def sleep(self, ms: int) -> None:
+        time.sleep(ms / 1000)
+
+    def check(self, _: Any) -> None:
+        """The server has been asked already: to make the argument."""
+
+    def fresh(self, found: T, _: T) -> T:
+        """The server has been asked already."""
+        return found
+
+    def settle(self, session: Session, lease: Lease, offset: int) -> Answer:
+        slot: Slot[bytes] = Slot()
+        self._hand(session.ack_one, lease, offset, slot)
+        slot.wait()
+
+    def sent(self) -> Sent:
+        return Future()
+
+    def soon(self, call: Callable[[], None]) -> None:
+        self._hand(call)
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

@@ -1,0 +1,200 @@
+"""What a client knows of topics, and the batches it makes by that.
+
+A topic is asked for once and remembered; the server refuses batches that were made by what is no longer true
+(`stale_metadata`), and then it is asked for again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from trine.log import batch
+from trine.model.durability import Level
+from trine.model.duration import duration_ms, instant_ms
+from trine.model.errors import InvalidOption
+from trine.model.limits import BATCH_BYTES_MAX, BATCH_MESSAGES_MAX
+from trine.model.message import RESERVED, Draft, Outgoing, Place, Published
+from trine.model.options import TopicConfig
+from trine.model.partitioning import partition_of
+from trine.wire.bodies import SERVER_CHOOSES, TOPICS_OWN, read_published
+from trine.wire.calls import GetTopic, PublishedReply, TopicReply, WireOutgoing
+
+if TYPE_CHECKING:
+    from trine.client.link import Link
+
+COMPRESSIONS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+LEVELS: Final = {"memory": Level.MEMORY, "written": Level.WRITTEN, "synced": Level.SYNCED}
+WORDS: Final = ("memory", "written", "synced")
+RECORD_BYTES: Final = 64
+"""What a record may take beside its key, value and headers, at most; as the broker counts it."""
+KNOWN_MAX: Final = 10_000
+"""Topics remembered; a client that touches more asks again."""
+
+Batch = tuple[int, bytearray, list[int] | range]
+"""Partition (or SERVER_CHOOSES), bytes, and which of the call's messages are in it."""
+
+
+class Known(msgspec.Struct, frozen=True, gc=False):
+    name: str
+    config: TopicConfig
+    version: int
+    compression: int
+
+
+class Topics:
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self.known: dict[str, Known] = {}
+
+    async def fetch(self, name: str, kind: str | None = None) -> Known:
+        return self.keep(await self._link.call(GetTopic(name=name, kind=kind)))
+
+    def keep(self, reply: TopicReply) -> Known:
+        config = msgspec.convert(reply.config, TopicConfig)
+        known = Known(reply.name, config, reply.version, COMPRESSIONS[config.compression])
+        if len(self.known) >= KNOWN_MAX:
+            self.known.clear()
+        self.known[reply.name] = known
+        return known
+
+    def forget(self, name: str) -> None:
+        self.known.pop(name, None)
+
+
+def level_number(durability: str | None) -> int:
+    """The number a PUBLISH says its durability by."""
+    if durability is None:
+        return TOPICS_OWN
+    try:
+        return LEVELS[durability]
+    except (KeyError, TypeError):
+        raise InvalidOption(f"durability is 'memory', 'written' or 'synced', not {durability!r}") from None
+
+
+def fits_one_batch(given: list[Any], config: TopicConfig) -> bool:
+    """Whether this is the hot path: bytes alone, small enough for one batch, and nothing to look into."""
+    if config.ttl_ms is not None or config.dedup_by_content or len(given) > BATCH_MESSAGES_MAX:
+        return False
+    if set(map(type, given)) != {bytes}:
+        return False
+    total = sum(map(len, given))
+    if total + len(given) * RECORD_BYTES > BATCH_BYTES_MAX:
+        return False
+    return total <= config.message_bytes_max or max(map(len, given)) <= config.message_bytes_max
+
+
+def needs_server(drafts: Sequence[Draft], config: TopicConfig) -> bool:
+    """Whether the messages must go one by one: the schedule and the dedup window are the server's."""
+    return config.dedup_by_content or any(one.due_ms or one.dedup_id is not None for one in drafts)
+
+
+def chosen_partition(one: Draft, config: TopicConfig) -> int:
+    if one.partition is not None:
+        return one.partition
+    return SERVER_CHOOSES if one.key is None else partition_of(one.key, config.partitions)
+
+
+def encode_one(one: Draft, known: Known, now: int) -> bytearray:
+    flags = batch.HAS_TTL if one.flags_ttl else 0
+    return batch.encode_single(
+        now, one.key, one.value, one.headers, lane=one.lane, flags=flags, compression=known.compression
+    )
+
+
+def encode_drafts(drafts: Sequence[Draft], known: Known, now: int) -> list[Batch]:
+    """Batches by partition and lane, each within the limits, in the order the places were first named."""
+    targets: dict[tuple[int, int], list[int]] = {}
+    for index, one in enumerate(drafts):
+        targets.setdefault((chosen_partition(one, known.config), one.lane), []).append(index)
+    return [
+        (number, encode_some([drafts[index] for index in chunk], known, now, lane), chunk)
+        for (number, lane), indexes in targets.items()
+        for chunk in _chunks(drafts, indexes)
+    ]
+
+
+def encode_some(drafts: Sequence[Draft], known: Known, now: int, lane: int) -> bytearray:
+    return batch.encode(
+        [(now, one.key, one.value, one.headers) for one in drafts],
+        lane=lane,
+        flags=batch.HAS_TTL if any(one.flags_ttl for one in drafts) else 0,
+        compression=known.compression,
+    )
+
+
+def frames_of(batches: Sequence[Batch], bytes_max: int) -> list[list[Batch]]:
+    """The batches by the frames they fit: one, unless a call publishes more than a frame takes."""
+    frames: list[list[Batch]] = [[]]
+    room = bytes_max
+    for one in batches:
+        size = len(one[1]) + 8
+        if frames[-1] and size > room:
+            frames.append([])
+            room = bytes_max
+        frames[-1].append(one)
+        room -= size
+    return frames
+
+
+def placed(topic: str, answers: Sequence[tuple[bytes, list[Batch]]], count: int) -> Published:
+    """The answers to the frames of one call, as the embedded library gives them."""
+    levels = []
+    places: list[Place] = []
+    for body, batches in answers:
+        level, found = read_published(memoryview(body))
+        levels.append(level)
+        if len(answers) == len(batches) == 1:
+            partition, _, first = found[0]
+            return Published(topic, WORDS[level], run=(partition, first, count))
+        places = places or [(0, 0)] * count
+        for (_, _, indexes), (partition, _, first) in zip(batches, found, strict=True):
+            for step, index in enumerate(indexes):
+                places[index] = (partition, first + step)
+    return Published(topic, WORDS[min(levels)], places=places)
+
+
+def replied(topic: str, reply: PublishedReply) -> Published:
+    return Published(topic, reply.durability, places=reply.places, duplicates=frozenset(reply.duplicates))
+
+
+def wire_outgoing(message: Outgoing, one: Draft) -> WireOutgoing:
+    """A message and its draft, which has been checked, as it goes to the server."""
+    own = {name: value or b"" for name, value in one.headers if not name.startswith(RESERVED)}
+    return WireOutgoing(
+        value=one.value,
+        key=one.key,
+        headers=own or None,
+        priority=message.priority,
+        delay_ms=None if message.delay is None else duration_ms(message.delay, what="delay"),
+        deliver_at_ms=None if message.deliver_at is None else instant_ms(message.deliver_at),
+        ttl_ms=None if message.ttl is None else duration_ms(message.ttl, what="ttl"),
+        dedup_id=message.dedup_id,
+        partition=message.partition,
+        producer=message.producer,
+    )
+
+
+def _chunks(drafts: Sequence[Draft], indexes: list[int]) -> list[list[int]]:
+    chunks: list[list[int]] = [[]]
+    size = 0
+    for index in indexes:
+        bytes_ = draft_bytes(drafts[index])
+        if chunks[-1] and (size + bytes_ > BATCH_BYTES_MAX or len(chunks[-1]) >= BATCH_MESSAGES_MAX):
+            chunks.append([])
+            size = 0
+        chunks[-1].append(index)
+        size += bytes_
+    return chunks
+
+
+def draft_bytes(one: Draft) -> int:
+    """What a message takes in a batch, at most."""
+    return (
+        len(one.value or b"")
+        + len(one.key or b"")
+        + sum(len(name) + len(value or b"") for name, value in one.headers)
+        + RECORD_BYTES
+    )

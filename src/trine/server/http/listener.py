@@ -1,0 +1,145 @@
+"""The HTTP listener: uvicorn in the server's own loop, started before the store has recovered.
+
+uvicorn is run by its parts: signals and the bound on the end are the server's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Final
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from trine.model.limits import KIB, MIB
+from trine.server.context import Host
+from trine.server.http.app import App, make_app
+
+HEADERS_BYTES_MAX: Final = 64 * KIB
+"""Of one request; the parser itself has no limit."""
+KEEP_ALIVE_S: Final = 65
+"""A silent connection is closed after this: a little more than a long poll may take."""
+FRAME_BYTES_MAX: Final = 1 * MIB
+"""One WebSocket frame from a client: receipts, and no messages."""
+BACKLOG: Final = 2048
+
+
+class Protocol(HttpToolsProtocol):
+    """uvicorn's, with a limit on what headers may hold."""
+
+    _header_bytes = 0
+
+    def on_message_begin(self) -> None:
+        self._header_bytes = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(len(name) + len(value))
+        super().on_header(name, value)
+
+    def _count(self, more: int) -> None:
+        self._header_bytes += more
+        if self._header_bytes > HEADERS_BYTES_MAX:
+            # The parser turns it into its own error, which uvicorn answers with 400 before it closes.
+            raise ValueError(f"the headers have more than {HEADERS_BYTES_MAX} bytes")
+
+
+class HttpListener:
+    """Serves one host. `address` is known once it was started."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.app: App = make_app(host)
+        self.address: tuple[str, int] = ("", 0)
+        self._uvicorn: uvicorn.Server | None = None
+        self._ticking: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        config = self._host.config
+        listener = config.broker.listeners.http
+        bound = bind(listener.host, listener.port)
+        settings = uvicorn.Config(
+            self.app,
+            http=Protocol,
+            ws="websockets-sansio",
+            ws_max_size=FRAME_BYTES_MAX,
+            ws_per_message_deflate=False,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,  # a peer must not choose the address it is known by
+            limit_concurrency=config.limits.connections,
+            backlog=BACKLOG,
+            timeout_keep_alive=KEEP_ALIVE_S,
+        )
+        settings.load()
+        settings.ssl = self._host.http_tls
+        server = uvicorn.Server(settings)
+        server.lifespan = settings.lifespan_class(settings)
+        await server.startup(sockets=[bound])
+        self._uvicorn = server
+        self._ticking = asyncio.create_task(server.main_loop(), name="trine http")
+        host, port = bound.getsockname()[:2]
+        self.address = (host, port)
+
+    def close(self) -> None:
+        """No new connections; requests that are under way finish."""
+        if self._uvicorn is not None and self._ending is None:
+            self._uvicorn.should_exit = True
+            self._ending = asyncio.create_task(self._end(self._uvicorn), name="trine http closing")
+
+    async def wait_closed(self) -> None:
+        """Until the last connection is gone."""
+        if self._ending is not None:
+            await asyncio.shield(self._ending)
+
+    def abort(self) -> None:
+        """Ends what is left, at once."""
+        server = self._uvicorn
+        if server is None:
+            return
+        self.close()
+        server.force_exit = True
+        for connection in list(server.server_state.connections):
+            transport: asyncio.WriteTransport | None = getattr(connection, "transport", None)
+            if transport is not None:
+                transport.abort()
+        for task in list(server.server_state.tasks):
+            task.cancel()
+        self.app.stop()
+
+    async def _end(self, server: uvicorn.Server) -> None:
+        assert self._ticking is not None
+        await server.shutdown()
+        await self._ticking
+        self.app.stop()
+        self._uvicorn = None
+
+
+async def listen(host: Host) -> HttpListener:
+    """A listener that was started. Errors of the socket are told as they are: the server knows the setting."""
+    listener = HttpListener(host)
+    await listener.start()
+    return listener
+
+
+def bind(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    bound = socket.socket(family, kind, protocol)  # asyncio sends at once only where it knows that it is TCP
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError:
+        bound.close()
+        raise
+    bound.setblocking(False)
+    return bound

@@ -1,0 +1,115 @@
+"""A server as a process of its own: signals, limits of the system, and the file that tells where it listens.
+
+SIGTERM, SIGINT    stop: drain, sync, exit 0; the second one exits at once (the store survives that)
+SIGHUP             read certificates and keys again
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from typing import Final
+
+import uvloop
+
+from trine.server.config import ServerConfig
+from trine.server.server import Server
+
+CLOSE_S: Final = 10.0
+"""How long closing the store may take after the drain; then the process ends without a last checkpoint, which only
+makes the next start longer: everything that was answered is in the journal."""
+TO_STOP: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+def run(
+    config: ServerConfig,
+    *,
+    ports_file: str | None = None,
+    on_ready: Callable[[Server], None] | None = None,
+) -> None:
+    """Serves until a signal comes. Errors of the start are raised."""
+    raise_file_limit()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(config, ports_file, on_ready))
+
+
+async def _serve(
+    config: ServerConfig, ports_file: str | None, on_ready: Callable[[Server], None] | None
+) -> None:
+    loop = asyncio.get_running_loop()
+    server = Server(config)
+    asked = asyncio.Event()
+
+    def stop(number: int) -> None:
+        if asked.is_set():
+            server.log.warning("a second signal: leaving at once", signal=signal.Signals(number).name)
+            _leave_at_once(128 + number)
+        server.log.info("asked to stop", signal=signal.Signals(number).name)
+        asked.set()
+
+    for number in TO_STOP:
+        loop.add_signal_handler(number, stop, number)
+    loop.add_signal_handler(signal.SIGHUP, server.reload)
+    if ports_file is not None:
+        _remove(ports_file)
+    starting = loop.create_task(server.start())
+    asking = loop.create_task(asked.wait())
+    await asyncio.wait((starting, asking), return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        server.log.info("stopped while recovering; the next start begins anew")
+        _leave_at_once(
+            0
+        )  # recovery is a thread that cannot be interrupted, and it changes nothing that is promised
+    try:
+        starting.result()
+        if ports_file is not None:
+            write_ports(ports_file, server)
+        if on_ready is not None:
+            on_ready(server)
+        await asked.wait()
+    finally:
+        asking.cancel()
+        if ports_file is not None:
+            _remove(ports_file)
+    stopping = loop.create_task(server.stop())
+    _, late = await asyncio.wait((stopping,), timeout=config.limits.shutdown_ms / 1000 + CLOSE_S)
+    if late:
+        server.log.warning("the store takes long to close; the next start replays the journal")
+        _leave_at_once(0)
+    stopping.result()
+
+
+def _leave_at_once(code: int) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
+
+
+def write_ports(path: str, server: Server) -> None:
+    """Where it listens, as JSON, all at once: whoever finds the file can connect."""
+    content = {"binary": list(server.binary_address), "http": list(server.http_address), "pid": os.getpid()}
+    part = f"{path}.{os.getpid()}"
+    with open(part, "w", encoding="utf-8") as file:
+        json.dump(content, file)
+        file.write("\n")
+    os.replace(part, path)
+
+
+def _remove(path: str) -> None:
+    if os.path.exists(path):
+        os.unlink(path)
+
+
+def raise_file_limit() -> None:
+    """Each connection and log takes a file handle; many systems allow 1,024 until asked for more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError):  # some systems name a limit that they do not allow
+            return
