@@ -10,10 +10,10 @@ STAMP := $(VENV)/.setup-done
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test check test-slow test-soak bench bench-small format generate lock clean
+.PHONY: help setup run run-embedded test check test-slow test-soak bench bench-small format generate lock clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv and install Trine and its tools into it
 
@@ -23,8 +23,11 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PIP) install -c constraints.txt -e ".[dev]"
 	@touch $@
 
-run: setup ## take the tour: a broker, its three views, and a crash
-	@$(BIN)/python examples/tour.py
+run: setup ## a server, a producer and two consumers: a tour, then yours to try until Ctrl-C
+	@$(BIN)/python examples/server_tour.py
+
+run-embedded: setup ## a tour of the embedded library: no server, every feature, and a real crash
+	@$(BIN)/python examples/embedded_tour.py
 
 test: check ## check, then the tests, then the benchmarks at a small size
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

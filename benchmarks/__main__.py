@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import journal_experiment, machine, publish, receive, schedule, server, store
+from benchmarks import journal_experiment, machine, publish, rebalance, receive, schedule, server, store
 from benchmarks.bench import Bench, Result
 
 RESULTS = Path(__file__).parent / "results"
@@ -22,6 +22,7 @@ SUBJECTS = {
     "store": store.run,
     "schedule": schedule.run,
     "server": server.run,
+    "rebalance": rebalance.run,
     "journal": journal_experiment.run,
 }
 

@@ -15,34 +15,69 @@ True
 
 from __future__ import annotations
 
-from trine import aio
-from trine.broker.opening import open_store, salvage
-from trine.broker.sync import (
-    Broker,
-    Consumer,
-    Group,
-    Message,
-    Messages,
-    Producer,
-    Queue,
-    Reader,
-    Redrive,
-    Topic,
-    Transaction,
-)
-from trine.client import sync as remote
-from trine.client.address import DEFAULT
-from trine.client.opening import make_link
-from trine.log.stored import DeadLetter, StoredMessage
-from trine.model import errors
-from trine.model.clock import Clock, SimulatedClock, SystemClock
-from trine.model.description import CronDescription, GroupDescription, Lag, Scheduled, TopicDescription
-from trine.model.errors import TrineError
-from trine.model.message import Duration, Outgoing, Published, PublishReceipt
-from trine.model.options import BackoffConfig, BreakerConfig, GroupConfig, TopicConfig
-from trine.trace.timeline import Found, Trace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
-__version__ = "0.1.0"
+from trine.client.address import DEFAULT
+from trine.model.version import VERSION
+
+if TYPE_CHECKING:
+    from trine import aio
+    from trine.broker.opening import salvage
+    from trine.broker.sync import (
+        Broker,
+        Consumer,
+        Group,
+        Message,
+        Messages,
+        Producer,
+        Queue,
+        Reader,
+        Redrive,
+        Topic,
+        Transaction,
+    )
+    from trine.client import sync as remote
+    from trine.log.stored import DeadLetter, StoredMessage
+    from trine.model import errors
+    from trine.model.clock import Clock, SimulatedClock, SystemClock
+    from trine.model.description import CronDescription, GroupDescription, Lag, Scheduled, TopicDescription
+    from trine.model.errors import TrineError
+    from trine.model.message import Duration, Outgoing, Published, PublishReceipt
+    from trine.model.options import BackoffConfig, BreakerConfig, GroupConfig, TopicConfig
+    from trine.trace.timeline import Found, Trace
+
+__version__ = VERSION
+
+_HOMES: Final = {
+    "trine.broker.opening": "salvage",
+    "trine.broker.sync": "Broker Consumer Group Message Messages Producer Queue Reader Redrive Topic Transaction",
+    "trine.log.stored": "DeadLetter StoredMessage",
+    "trine.model.clock": "Clock SimulatedClock SystemClock",
+    "trine.model.description": "CronDescription GroupDescription Lag Scheduled TopicDescription",
+    "trine.model.errors": "TrineError",
+    "trine.model.message": "Outgoing PublishReceipt Published",
+    "trine.model.options": "BackoffConfig BreakerConfig GroupConfig TopicConfig",
+    "trine.trace.timeline": "Found Trace",
+}
+"""Where each public name lives. They are fetched when they are first asked for: the command line, and programs that
+only connect, need not load the engine."""
+_HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("aio", "errors"):
+        found: Any = import_module("trine.aio" if name == "aio" else "trine.model.errors")
+    elif name in _HOME_OF:
+        found = getattr(import_module(_HOME_OF[name]), name)
+    else:
+        raise AttributeError(f"trine has no {name!r}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def open(path: str, *, clock: Clock | None = None, seed: int | None = None) -> Broker:
@@ -50,6 +85,9 @@ def open(path: str, *, clock: Clock | None = None, seed: int | None = None) -> B
 
     One process at a time may have it open. With a simulated clock nothing happens by itself: call `broker.tick()`.
     """
+    from trine.broker.opening import open_store
+    from trine.broker.sync import Broker
+
     return Broker(*open_store(path, clock=clock, seed=seed))
 
 
@@ -67,6 +105,9 @@ def connect(
     what the server's logs call this client. The first connection is made at once, or the error says why not; later
     ones by themselves, and a call waits up to `timeout` for them.
     """
+    from trine.client import sync as remote
+    from trine.client.opening import make_link
+
     return remote.Broker(make_link(url, key, ca, timeout, name))
 
 

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import msgspec
+
 import trine
 from trine import SimulatedClock
 from trine.client import sync as client
@@ -25,15 +27,18 @@ from trine.server.server import Server
 T = TypeVar("T")
 
 
-def configuration(data_dir: str = ":memory:", **words: Any) -> ServerConfig:
-    """Free ports of 127.0.0.1; words are flags, such as `keys_file=...`."""
+def configuration(
+    data_dir: str = ":memory:", limits: dict[str, Any] | None = None, **words: Any
+) -> ServerConfig:
+    """Free ports of 127.0.0.1; words are flags, such as `keys_file=...`, limits those of `LimitsConfig`."""
     flags: dict[str, Any] = {
         "--data-dir": data_dir,
         "--binary-port": 0,
         "--http-port": 0,
         **{f"--{word.replace('_', '-')}": value for word, value in words.items()},
     }
-    return configure(environment={}, flags=flags)
+    config = configure(environment={}, flags=flags)
+    return msgspec.structs.replace(config, limits=msgspec.structs.replace(config.limits, **(limits or {})))
 
 
 class Nothing:
@@ -82,6 +87,14 @@ class Host:
     def url(self) -> str:
         host, port = self.server.binary_address
         return f"trine://{host}:{port}"
+
+    @property
+    def port(self) -> int:
+        return self.server.binary_address[1]
+
+    def cut(self) -> None:
+        """Every connection breaks, as when a network does; the server stays."""
+        self.do(lambda server: [one.abort() for one in tuple(server._binary.connections)])  # type: ignore[union-attr]
 
     def do(self, work: Callable[[Server], T]) -> T:
         """Something inside the server, in its loop."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator
-from dataclasses import replace as replaced
 from typing import Any
 
 import msgspec
@@ -27,7 +27,7 @@ from trine.wire.calls import Call, JoinReply, read_reply, write_call
 from trine.wire.frames import Command, Flag, Frame, Frames, write_frame
 from trine.wire.hello import Hello, Welcome, read_failure, read_welcome, write_hello
 
-__all__ = ["Peer", "Served", "replaced", "serving", "values"]
+__all__ = ["Peer", "Served", "serving", "values"]
 
 PATIENCE = 10.0
 """Nothing here takes this long; a test that waits longer has failed."""
@@ -60,7 +60,8 @@ class Served:
 
 @contextlib.asynccontextmanager
 async def serving(
-    path: str = ":memory:", *, clock: Clock | None = None, keys_file: str | None = None, **limits: int
+    path: str = ":memory:", *, clock: Clock | None = None, keys_file: str | None = None,
+    tls: ssl.SSLContext | None = None, **limits: int
 ) -> AsyncIterator[Served]:
     """A binary listener on a free port, without the rest of the server."""
     engine, housekeeper = open_store(path, clock=clock)
@@ -83,6 +84,7 @@ async def serving(
         metrics=metrics,
         commits=Commits(engine, metrics.observe_sync),
         log=log,
+        binary_tls=tls,
     )
     served = Served(context, await listen(context))
     try:
@@ -106,8 +108,8 @@ class Peer:
         self.at_end = False
 
     @classmethod
-    async def connect(cls, host: str, port: int) -> Peer:
-        return cls(*await asyncio.open_connection(host, port))
+    async def connect(cls, host: str, port: int, **options: Any) -> Peer:
+        return cls(*await asyncio.open_connection(host, port, **options))
 
     def drop(self) -> None:
         """As a client that dies: no word, no farewell."""

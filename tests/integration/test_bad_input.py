@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import trine
+from tests.integration.conftest import OpenBroker
 from trine.model import errors
 
 CASES: list[tuple[str, Callable[[trine.Broker, trine.Topic], Any], type[errors.TrineError], str]] = [
@@ -112,38 +113,43 @@ CASES: list[tuple[str, Callable[[trine.Broker, trine.Topic], Any], type[errors.T
     ("call", "error", "says"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
 )
 def test_bad_input(
-    call: Callable[[trine.Broker, trine.Topic], Any], error: type[errors.TrineError], says: str
+    call: Callable[[trine.Broker, trine.Topic], Any],
+    error: type[errors.TrineError],
+    says: str,
+    broker: trine.Broker,
 ) -> None:
-    with trine.open(":memory:", clock=trine.SimulatedClock()) as broker:
-        topic = broker.create_topic("t")
-        topic.publish(b"before")
-        topic.create_group("g")
-        with pytest.raises(error) as caught:
-            call(broker, topic)
-        assert caught.value.code == error.code
-        assert says in str(caught.value)
-        assert [message.value for message in topic.read()] == [b"before"]
+    topic = broker.create_topic("t")
+    topic.publish(b"before")
+    topic.create_group("g")
+    with pytest.raises(error) as caught:
+        call(broker, topic)
+    assert caught.value.code == error.code
+    assert says in str(caught.value)
+    assert [message.value for message in topic.read()] == [b"before"]
 
 
-def test_a_receipt_that_was_changed_is_told_from_a_stale_one() -> None:
-    with trine.open(":memory:", clock=trine.SimulatedClock()) as broker:
-        topic = broker.create_topic("t")
-        topic.publish(b"x")
-        group = topic.group("g")
-        (message,) = group.consumer("m").receive()
-        receipt = message.receipt
-        forged = receipt[:-3] + ("AAA" if receipt[-3:] != "AAA" else "BBB")
-        with pytest.raises(errors.InvalidReceipt, match="changed"):
-            group.ack([forged])
-        with pytest.raises(errors.InvalidReceipt, match="not of 'other'"):
-            topic.create_group("other").ack([receipt])
-        assert group.ack([receipt]) == 1
-        with pytest.raises(errors.StaleReceipt):
-            group.ack([receipt])
+def test_a_receipt_that_was_changed_is_told_from_a_stale_one(broker: trine.Broker) -> None:
+    topic = broker.create_topic("t")
+    topic.publish(b"x")
+    group = topic.group("g")
+    (message,) = group.consumer("m").receive()
+    receipt = message.receipt
+    forged = receipt[:-3] + ("AAA" if receipt[-3:] != "AAA" else "BBB")
+    with pytest.raises(errors.InvalidReceipt, match="changed"):
+        group.ack([forged])
+    with pytest.raises(errors.InvalidReceipt, match="not of 'other'"):
+        topic.create_group("other").ack([receipt])
+    assert group.ack([receipt]) == 1
+    with pytest.raises(errors.StaleReceipt):
+        group.ack([receipt])
 
 
-def test_everything_is_refused_after_close() -> None:
-    broker = trine.open(":memory:")
+def test_everything_is_refused_after_close(open_broker: OpenBroker) -> None:
+    with open_broker(":memory:") as broker:
+        refused_after_close(broker)
+
+
+def refused_after_close(broker: trine.Broker) -> None:
     topic = broker.create_topic("t")
     consumer = topic.group("g").consumer("m")
     consumer.receive()
@@ -155,5 +161,5 @@ def test_everything_is_refused_after_close() -> None:
         lambda: broker.topics(),
         lambda: topic.read(),
     ):
-        with pytest.raises(errors.Closed, match=r"trine\.open"):
+        with pytest.raises(errors.Closed, match=r"trine\.(open|connect)"):
             call()

@@ -95,10 +95,13 @@ def test_every_verb_has_help_and_takes_json(words: tuple[str, ...]) -> None:
     assert words == ("serve",) or "--json" in result.stdout
 
 
-@pytest.mark.parametrize("words", verbs(), ids=" ".join)
-def test_every_verb_is_in_the_documentation(words: tuple[str, ...]) -> None:
+def test_every_verb_is_in_the_documentation() -> None:
     page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
-    assert re.search(rf"`trine {words[0]}\b.*\b{words[-1]}\b", page) or words == ("trace", "show")
+    for first, *rest in verbs():
+        assert re.search(rf"trine {first} .*\b{rest[0]}\b" if rest else rf"trine {first}\b", page), (
+            first,
+            rest,
+        )
 
 
 def test_the_documentation_has_every_exit_code() -> None:
@@ -393,11 +396,11 @@ def test_the_log_is_read_by_time(numbers: Run) -> None:
 
 
 def test_a_group_sees_every_message_once(numbers: Run) -> None:
-    first = documents(numbers("consume", "orders", "-g", "audit", "--max", "4", "--json"))
-    rest = documents(numbers("consume", "orders", "-g", "audit", "--json"))
+    first = documents(numbers("consume", "orders", "--wait", "0", "-g", "audit", "--max", "4", "--json"))
+    rest = documents(numbers("consume", "orders", "--wait", "0", "-g", "audit", "--json"))
     assert sorted(one["value"] for one in first + rest) == list("0123456789")
     assert all(one["attempt"] == 1 and one["receipt"] for one in first + rest)
-    assert values(numbers("consume", "orders", "-g", "audit")) == ""
+    assert values(numbers("consume", "orders", "--wait", "0", "-g", "audit")) == ""
     (lag,) = json.loads(numbers("group", "lag", "orders", "audit", "--json").stdout)
     assert (lag["count"], lag["in_flight"]) == (0, 0)
 
@@ -405,25 +408,28 @@ def test_a_group_sees_every_message_once(numbers: Run) -> None:
 def test_a_group_consumes_a_span_of_time(numbers: Run) -> None:
     """The second line of the reference: only what lies in the span is acked."""
     at = times(numbers)
-    words = ("consume", "orders", "--group", "audit", "--from-time", at[3], "--to-time", at[7])
+    words = ("consume", "orders", "--wait", "0", "--group", "audit", "--from-time", at[3], "--to-time", at[7])
     assert sorted(values(numbers(*words))) == list("3456")
     assert sorted(values(numbers(*words))) == list("3456")  # the group was moved back, as was asked for
-    assert sorted(values(numbers("consume", "orders", "--group", "audit"))) == list("789")
-    assert all(one["attempt"] == 1 for one in documents(numbers("consume", "orders", "-g", "b", "--json")))
+    assert sorted(values(numbers("consume", "orders", "--wait", "0", "--group", "audit"))) == list("789")
+    assert all(
+        one["attempt"] == 1
+        for one in documents(numbers("consume", "orders", "--wait", "0", "-g", "b", "--json"))
+    )
 
 
 def test_a_span_is_consumed_whole_although_later_messages_are_more_urgent(numbers: Run) -> None:
     at = times(numbers)
     for _ in range(3):
         numbers("produce", "orders", "late", "--priority", "high")
-    words = ("consume", "orders", "-g", "audit", "--from-time", at[2], "--to-time", at[9])
+    words = ("consume", "orders", "--wait", "0", "-g", "audit", "--from-time", at[2], "--to-time", at[9])
     assert sorted(values(numbers(*words))) == list("2345678")
-    assert values(numbers("consume", "orders", "-g", "audit")) == "latelatelate9"
+    assert values(numbers("consume", "orders", "--wait", "0", "-g", "audit")) == "latelatelate9"
 
 
 def test_a_group_is_moved_before_it_consumes(numbers: Run) -> None:
-    numbers("consume", "orders", "-g", "audit")
-    words = ("consume", "orders", "-g", "audit", "--from-offset")
+    numbers("consume", "orders", "--wait", "0", "-g", "audit")
+    words = ("consume", "orders", "--wait", "0", "-g", "audit", "--from-offset")
     assert sorted(values(numbers(*words, "-1"))) == list("89")
     assert sorted(values(numbers(*words, "4"))) == list("89")
     assert sorted(values(numbers(*words, "2", "-p", "1"))) == list("579")
@@ -451,7 +457,7 @@ def test_groups_are_created_listed_steered_and_deleted(numbers: Run) -> None:
     assert re.search(r"^lease +1m$", shown, re.MULTILINE)
 
     numbers("group", "pause", "orders", "billing", "--reason", "bank holiday")
-    assert values(numbers("consume", "orders", "-g", "billing", "--wait", "0")) == ""
+    assert values(numbers("consume", "orders", "--wait", "0", "-g", "billing")) == ""
     assert "paused: bank holiday" in numbers("group", "list", "orders").stdout
     numbers("group", "resume", "orders", "billing")
     numbers("group", "alter", "orders", "billing", "--set", "max_deliveries=7")
@@ -470,9 +476,9 @@ def test_groups_are_created_listed_steered_and_deleted(numbers: Run) -> None:
 
 def test_replay(numbers: Run) -> None:
     numbers("produce", "orders", "again", "--key", "k")
-    numbers("consume", "orders", "-g", "audit")
+    numbers("consume", "orders", "--wait", "0", "-g", "audit")
     assert "1 messages" in numbers("group", "replay", "orders", "audit", "--key", "k").stdout
-    assert values(numbers("consume", "orders", "-g", "audit")) == "again"
+    assert values(numbers("consume", "orders", "--wait", "0", "-g", "audit")) == "again"
 
 
 # --- trace, dead letters, schedules
@@ -531,7 +537,10 @@ def test_redrive(dead: Run) -> None:
     assert len(json.loads(dead("dlq", "list", "orders", "--json").stdout)) == 3
     done = json.loads(dead("dlq", "redrive", "orders", "--reason", "parse", "--rate", "500", "--json").stdout)
     assert (done["moved"], done["state"]) == (2, "done")
-    assert sorted(dead("consume", "orders", "-g", "billing").stdout.split("\n")[:2]) == ["bad 0", "bad 1"]
+    assert sorted(dead("consume", "orders", "--wait", "0", "-g", "billing").stdout.split("\n")[:2]) == [
+        "bad 0",
+        "bad 1",
+    ]
     assert len(json.loads(dead("dlq", "list", "orders", "--json").stdout)) == 1
 
 

@@ -79,7 +79,8 @@ def test_a_closed_pipe_ends_it_quietly_and_gives_back_what_was_leased(data: str,
     publish(data, 20_000)
     process = start("consume", "orders", "--group", "audit")
     assert process.stdout is not None
-    process.stdout.readline()
+    for _ in range(150):  # more than one batch: the first is acked
+        process.stdout.readline()
     process.stdout.close()
     assert process.stderr is not None
     assert process.stderr.read() == b""
@@ -108,6 +109,11 @@ def test_a_signal_ends_it_and_gives_back_what_was_leased(
     process.send_signal(number)
     assert ended(process) == (code, b"", b"")
     assert lag(data)[1] == 0
+
+
+def test_following_the_log_ends_after_so_many(data: str, start: Start) -> None:
+    publish(data, 3, b"hello")
+    assert ended(start("consume", "orders", "--follow", "--max", "3")) == (0, b"hello\n" * 3, b"")
 
 
 def test_lines_are_published_when_they_are_written(start: Start) -> None:
@@ -143,6 +149,21 @@ def _full_pipe(raw: bytes) -> int:
 def test_colours_are_for_terminals_only(start: Start) -> None:
     assert b"\x1b" not in ended(start("topic", "list"))[1]
     assert b"\x1b[1m" in Terminal(start, "topic", "list").all()
+
+
+def test_long_work_shows_how_far_it_is_on_a_terminal(start: Start, tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    file.write_bytes((b"x" * 99 + b"\n") * 20_000)
+    ours, theirs = pty.openpty()
+    process = start("produce", "orders", "--durability", "memory", "--file", str(file), stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    while chunk := read_terminal(ours):
+        shown += chunk
+    os.close(ours)
+    assert b"produce" in shown
+    assert b"100%" in shown
+    assert ended(process)[:2] == (0, b"20000 messages published, memory\n")
 
 
 def test_no_color_is_obeyed(start: Start, environ: dict[str, str]) -> None:
@@ -182,10 +203,14 @@ class Terminal:
         return self._seen
 
     def _read(self) -> bytes:
-        try:
-            return os.read(self._ours, 65536)
-        except OSError:  # how Linux says that the other side is closed
-            return b""
+        return read_terminal(self._ours)
+
+
+def read_terminal(ours: int) -> bytes:
+    try:
+        return os.read(ours, 65536)
+    except OSError:  # how Linux says that the other side is closed
+        return b""
 
 
 def test_manual_acks_ask_for_each_message(data: str, start: Start) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import trine
+from tests.integration.conftest import OpenBroker
 from trine import Outgoing, SimulatedClock
 
 
-def test_within_the_window_the_first_place_is_answered(tmp_path: Path) -> None:
+def test_within_the_window_the_first_place_is_answered(open_broker: OpenBroker) -> None:
     clock = SimulatedClock()
-    with trine.open(":memory:", clock=clock) as broker:
+    with open_broker(":memory:", clock=clock) as broker:
         topic = broker.create_topic("t", dedup_window="1m")
         first = topic.publish(b"1", dedup_id="a")
         clock.advance("59s")
@@ -22,9 +22,9 @@ def test_within_the_window_the_first_place_is_answered(tmp_path: Path) -> None:
         assert [m.value for m in topic.read()] == [b"1", b"2"]
 
 
-def test_twins_in_one_batch_and_scheduled_ones() -> None:
+def test_twins_in_one_batch_and_scheduled_ones(open_broker: OpenBroker) -> None:
     clock = SimulatedClock()
-    with trine.open(":memory:", clock=clock) as broker:
+    with open_broker(":memory:", clock=clock) as broker:
         topic = broker.create_topic("t")
         published = topic.publish_many(
             [
@@ -40,8 +40,8 @@ def test_twins_in_one_batch_and_scheduled_ones() -> None:
         assert len(topic.schedules()) == 1
 
 
-def test_by_content() -> None:
-    with trine.open(":memory:", clock=SimulatedClock()) as broker:
+def test_by_content(open_broker: OpenBroker) -> None:
+    with open_broker(":memory:", clock=SimulatedClock()) as broker:
         topic = broker.create_topic("t", dedup_by_content=True)
         topic.publish(b"same", key="k")
         assert topic.publish(b"same", key="k").duplicate
@@ -49,16 +49,16 @@ def test_by_content() -> None:
         assert [r.duplicate for r in topic.publish_many([b"x", b"y", b"x"])] == [False, False, True]
 
 
-def test_the_window_survives_a_restart(tmp_path: Path) -> None:
+def test_the_window_survives_a_restart(tmp_path: Path, open_broker: OpenBroker) -> None:
     clock = SimulatedClock()
     path = str(tmp_path / "data")
-    with trine.open(path, clock=clock) as broker:
+    with open_broker(path, clock=clock) as broker:
         topic = broker.create_topic("t", dedup_window="10m", dedup_by_content=True)
         topic.publish(b"content")
         place = topic.publish(b"1", dedup_id="a").message_id
         waiting = topic.publish(b"2", dedup_id="b", delay="5d").message_id
         clock.advance("5m")
-    with trine.open(path, clock=clock) as broker:
+    with open_broker(path, clock=clock) as broker:
         topic = broker.topic("t")
         assert topic.publish(b"1", dedup_id="a").message_id == place
         assert topic.publish(b"2", dedup_id="b", delay="5d").message_id == waiting
@@ -68,9 +68,9 @@ def test_the_window_survives_a_restart(tmp_path: Path) -> None:
         assert not topic.publish(b"2", dedup_id="b", delay="5d").duplicate
 
 
-def test_lag_by_count_and_age() -> None:
+def test_lag_by_count_and_age(open_broker: OpenBroker) -> None:
     clock = SimulatedClock()
-    with trine.open(":memory:", clock=clock) as broker:
+    with open_broker(":memory:", clock=clock) as broker:
         topic = broker.create_topic("t", partitions=2)
         topic.publish(b"old", partition=0, priority="high")
         clock.advance("90s")

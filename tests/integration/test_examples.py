@@ -29,10 +29,10 @@ def samples(page: Path) -> str:
     return "\n".join(lines)
 
 
-def test_the_tour_ends_well_and_shows_what_it_promises() -> None:
+def tour(name: str, *arguments: str) -> str:
     # Wide, so that no sentence is broken over two lines; not a terminal, as in a pipe.
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(ROOT / "examples" / "tour.py")],
+        [sys.executable, "-W", "error", str(ROOT / "examples" / name), *arguments],
         capture_output=True,
         text=True,
         timeout=120,
@@ -41,6 +41,31 @@ def test_the_tour_ends_well_and_shows_what_it_promises() -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
+    return done.stdout
+
+
+def test_the_tour_of_the_server_ends_well_and_shows_what_it_promises() -> None:
+    shown = tour("server_tour.py", "--stay", "0.1")
+    for sentence in (
+        "published cake (key ann, delay 1s): orders@",
+        "gave back soup (normal, attempt 1): the pot is still cold",
+        "acked soup (normal, attempt 2)",
+        '"this is not an order"',
+        "REDELIVERED",
+        "again since",
+        "dead_lettered",
+        "/docs",
+        "the server has synced everything and left",
+    ):
+        assert sentence in shown
+    served = [line for line in shown.splitlines() if "acked" in line]
+    assert next(n for n, line in enumerate(served) if "ice (high" in line) < next(
+        n for n, line in enumerate(served) if "rice (low" in line
+    )
+
+
+def test_the_tour_of_the_library_ends_well_and_shows_what_it_promises() -> None:
+    shown = tour("embedded_tour.py")
     for sentence in (
         "duplicate of orders/",
         "coffee (key ann, low, attempt 2): acked",
@@ -52,7 +77,7 @@ def test_the_tour_ends_well_and_shows_what_it_promises() -> None:
         "redrive-1: done, moved 1 of 1",
         "bytes are sound",
     ):
-        assert sentence in done.stdout
+        assert sentence in shown
 
 
 @pytest.mark.parametrize(

@@ -279,7 +279,10 @@ async def test_a_request_that_never_ends_is_ended_in_time(tmp_path: Path) -> Non
     writer.close()
 
 
-async def test_keys_are_needed_and_noticed_when_they_change(tmp_path: Path) -> None:
+async def test_keys_are_needed_and_noticed_when_they_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trine.server.server.KEYS_LOOK_S", 0.02)
     file = str(tmp_path / "keys.yaml")
     admin = create_key(file, role="admin", id="root")
     async with (
@@ -304,6 +307,7 @@ async def test_keys_are_needed_and_noticed_when_they_change(tmp_path: Path) -> N
         metrics = (await client.get("/metrics", headers={"Authorization": f"Bearer {admin}"})).text
         assert 'trine_refused_total{why="wrong"}' in metrics
         assert 'trine_refused_total{why="missing"} 1.0' in metrics
+        assert 'trine_connections{listener="http"} 1.0' in metrics
 
 
 def make_certificate(folder: Path, name: str) -> int:

@@ -87,8 +87,14 @@ def test_several_batches_are_one_entry(world: World) -> None:
         (lambda data: data[:-1], errors.InvalidInput),
         (lambda data: bytearray(b"\0" * 70), errors.InvalidInput),
         (lambda data: data[:-1] + b"x", errors.InvalidInput),
-        (lambda data: batch.encode_block(b"x", base_offset=0, count=1, base_time_ms=0, max_time_ms=0), errors.InvalidInput),
-        (lambda data: batch.encode([(0, None, b"", [])], producer_id=1, producer_epoch=0, base_sequence=0), errors.InvalidInput),
+        (
+            lambda data: batch.encode_block(b"x", base_offset=0, count=1, base_time_ms=0, max_time_ms=0),
+            errors.InvalidInput,
+        ),
+        (
+            lambda data: batch.encode([(0, None, b"", [])], producer_id=1, producer_epoch=0, base_sequence=0),
+            errors.InvalidInput,
+        ),
         (lambda data: batch.encode([(0, None, b"", [])], flags=batch.HAS_DEDUP), errors.InvalidOption),
     ],
 )  # fmt: skip

@@ -5,22 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Callable, Coroutine
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvloop
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from tests.integration.tcp_peer import PATIENCE, Peer, Served, serving, values
 from trine import SimulatedClock
 from trine.log import batch
 from trine.model import errors
 from trine.server import connection as connection_module
-from trine.server.keys import create_key
+from trine.server.keys import create_key, delete_key
 from trine.wire import bodies, calls
 from trine.wire.frames import HEADER, Command, WireError, write_frame
+from trine.wire.hello import Hello, write_hello
 
 NACK, REJECT, EXTEND = 1, 2, 3
 
@@ -664,6 +671,92 @@ async def test_keys_and_roles(tmp_path: Path) -> None:
             await reader.ask(Command.READ, bodies.write_read("secrets", 0, 0, 1_000, 0))
         with pytest.raises(errors.Forbidden):
             await reader.join("orders", "g")
+
+
+async def test_who_tries_many_keys_in_one_burst_is_heard_once(tmp_path: Path) -> None:
+    file = str(tmp_path / "keys.yaml")
+    create_key(file, role="admin", id="admin")
+    async with serving(keys_file=file) as served:
+        for _ in range(8):  # until answers are held back
+            peer = await served.peer(hello=False)
+            with pytest.raises(errors.Unauthenticated):
+                await peer.hello("trine_admin_wrong")
+        assert served.context.keys.penalty_s("127.0.0.1") > 0
+        peer = await served.peer(hello=False)
+        hello = write_hello(Hello(least=1, most=1, client="test", key="trine_admin_guess"))
+        asked = [peer.send(Command.HELLO, hello) for _ in range(50)]
+        with contextlib.suppress(EOFError):
+            await peer.reply(asked[-1])
+        assert set(peer.replies) == {asked[0]}
+
+
+async def test_a_deleted_key_ends_a_push(tmp_path: Path) -> None:
+    file = str(tmp_path / "keys.yaml")
+    key = create_key(file, role="admin", id="gone")
+    async with serving(keys_file=file) as served:
+        peer = await served.peer(key=key)
+        await peer.call(calls.CreateTopic(name="t"))
+        session = (await peer.join("t", "g")).session
+        await peer.ask(Command.START, bodies.write_start(session, 1, 1))
+        delete_key(file, "gone")
+        assert served.context.keys.refresh()
+        peer.send(Command.CREDIT, bodies.write_credit(session, 10))
+        with pytest.raises(errors.Unauthenticated):
+            await peer.delivery()
+        with pytest.raises(errors.Unauthenticated):
+            await peer.call(calls.ListTopics())
+
+
+async def test_tls(tmp_path: Path) -> None:
+    cert, key = self_signed(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    trusting = ssl.create_default_context(cafile=str(cert))
+    async with serving(tls=context) as served:
+        peer = await Peer.connect(*served.listener.address, ssl=trusting, server_hostname="localhost")
+        await peer.hello()
+        await peer.call(calls.CreateTopic(name="t", options={"partitions": 1}))
+        session = (await peer.join("t", "g")).session
+        for number in range(8):
+            await peer.publish("t", bytes([number]) * 1_000_000, durability=1)
+        await peer.ask(Command.START, bodies.write_start(session, 100, 1))
+        got = [values((await peer.delivery())[1])[0] for _ in range(8)]
+        assert [(value or b"?")[0] for value in got] == list(range(8))
+        peer.writer.write(b"nonsense that is no frame")
+        assert isinstance(await peer.farewell(), WireError)
+        plain = await served.peer(hello=False)
+        plain.send(Command.PING)
+        with pytest.raises((EOFError, ConnectionError)):
+            await plain.pushed()
+
+
+def self_signed(folder: Path) -> tuple[Path, Path]:
+    """A certificate for localhost, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    cert_file, key_file = folder / "cert.pem", folder / "key.pem"
+    cert_file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    key_file.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return cert_file, key_file
 
 
 # --- simulated time

@@ -5,7 +5,7 @@ The middle of a group's three layers: settle (`settlement`), deliver (here), ste
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from trine.broker.dead_letters import bury
 from trine.broker.entry import Entry
@@ -48,6 +48,24 @@ class Delivery(Settlement):
         self.members.expect(member, now + grace_ms)
         self._quiet_until = 0
         self.wake()
+
+    def return_unseen(self, member: str, seen: Mapping[int, int], now: int) -> int:
+        """A consumer is back, and says which lease it got last of each partition: what was leased to it since was lost
+        on the way. Unless there is another one of its name: then nobody knows whose they are."""
+        if self._consumers[member] > 1:
+            return 0
+        failing = [
+            (part, lease, lease.open_runs())
+            for part in self.parts
+            for lease in part.ledger.leases_of(member)
+            if lease.number > seen.get(part.partition.number, -1)
+        ]
+        if not failing:
+            return 0
+        self._return_all(failing, "lost on the way", now, 0)
+        self._after_failures(now)
+        self.wake()
+        return sum(count for _, _, runs in failing for _, count in runs)
 
     def lease(self, member: str, most: int, now: int) -> list[tuple[GroupPart, Lease]]:
         """`receive` for who sends batches on as they are stored: see `GroupPart.stored`."""

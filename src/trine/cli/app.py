@@ -14,7 +14,8 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_group
 
-from trine.cli.exits import INTERRUPTED, PIPE_CLOSED, exit_code, hush, tell
+from trine.cli.exits import PIPE_CLOSED, exit_code, hush, tell
+from trine.cli.interrupts import Interrupted
 from trine.cli.verb import Ca, Context, Data, Json, Server, given_of, verb
 from trine.model.errors import TrineError
 
@@ -72,8 +73,9 @@ class Root(TyperGroup):
         except BrokenPipeError:
             hush()
             raise typer.Exit(PIPE_CLOSED) from None
-        except KeyboardInterrupt:
-            raise typer.Exit(INTERRUPTED) from None
+        except Interrupted:
+            hush()
+            raise
         return result
 
 

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import enum
 import heapq
-import itertools
 import os
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from trine.cli.completion import group_names
+from trine.cli.interrupts import SLICE_MS, interrupts
 from trine.cli.options import FromTime, TopicName, ToTime, delimiter_bytes
 from trine.cli.session import Session
+from trine.model.duration import duration_ms, instant_ms
 from trine.model.errors import InvalidInput, LeaseExpired, StaleReceipt
 
 if TYPE_CHECKING:
-    from trine import Consumer, Group, Message, StoredMessage, Topic
+    from trine import Consumer, Group, Message, Messages, StoredMessage, Topic
 
 RECEIVE: Final = 100
 """Leased at once: few enough to be written before their leases end."""
@@ -34,8 +35,7 @@ READ_AHEAD: Final = 10_000
 OUTSIDE_MAX: Final = 10_000
 """Messages beyond `--to-time` that are held aside while the others of the span are looked for."""
 
-FOLLOW_WAIT: Final = "1s"
-"""One long poll of `--follow`; Ctrl-C ends it at any time."""
+FOLLOW_WAIT: Final = f"{SLICE_MS}ms"
 
 
 class Ack(enum.StrEnum):
@@ -108,23 +108,28 @@ def consume(
         output = Form.JSON
     if output is None:
         output = Form.TABLE if sys.stdout.isatty() else Form.VALUE
+    wait_ms = None if follow else duration_ms(wait, what="wait")
     write = _writer(session, output, delimiter_bytes(delimiter))
     handle = session.broker.topic(topic)
     if group is None:
-        messages = _log(handle, partition, from_offset, from_time, to_time, follow)
-        for message in itertools.islice(messages, most):
+        left = sys.maxsize if most is None else most
+        for message in _log(handle, partition, from_offset, from_time, to_time, follow):
+            interrupts.check()
             if message is None:
                 session.flush()
-            else:
-                write(message)
+                continue
+            write(message)
+            left -= 1
+            if not left:
+                break
         return
     members = handle.group(group)
     _move(handle, members, partition, from_offset, from_time)
     with members.consumer(member or _member()) as consumer:
         if ack is Ack.MANUAL:
-            _ask_for_each(session, consumer, write, follow, wait, most)
+            _ask_for_each(session, consumer, write, wait_ms, most)
         else:
-            _drain(session, handle, consumer, write, follow, wait, most, to_time)
+            _drain(session, handle, consumer, write, wait_ms, most, to_time)
 
 
 # --- the log view
@@ -137,7 +142,7 @@ def _log(
     from_time: str | None,
     to_time: str | None,
     follow: bool,
-) -> Iterator[Any]:
+) -> Iterator[StoredMessage | None]:
     """Messages by time, up to what is there now; then, with `follow`, as they come. None: all for the moment."""
     offsets = topic.offsets()
     if partition is not None:
@@ -237,8 +242,7 @@ def _drain(
     topic: Topic,
     consumer: Consumer,
     write: Callable[[StoredMessage], None],
-    follow: bool,
-    wait: str,
+    wait_ms: int | None,
     most: int | None,
     to_time: str | None,
 ) -> None:
@@ -246,8 +250,8 @@ def _drain(
     span = Span(topic, to_time)
     left = sys.maxsize if most is None else most
     while left:
-        messages = consumer.receive(max=min(RECEIVE, left), wait=FOLLOW_WAIT if follow else wait)
-        if not messages and not follow:
+        messages = _received(consumer, min(RECEIVE, left), wait_ms)
+        if not messages:
             return
         inside = [message for message in messages if span.holds(message)]
         for message in inside:
@@ -258,6 +262,10 @@ def _drain(
         left -= len(inside)
         if span.is_over():
             return
+
+
+def _received(consumer: Consumer, most: int, wait_ms: int | None) -> Messages:
+    return interrupts.sliced(lambda ms: consumer.receive(max=most, wait=ms / 1000), wait_ms)
 
 
 def _ack(session: Session, consumer: Consumer, messages: Iterable[Message]) -> None:
@@ -272,8 +280,6 @@ class Span:
     """What lies before `--to-time`, and when no more of it is to be expected."""
 
     def __init__(self, topic: Topic, to_time: str | None) -> None:
-        from trine.model.duration import instant_ms
-
         self._end_ms = None if to_time is None else instant_ms(to_time)
         self._passed: set[int] = set()
         self._outside = 0
@@ -308,16 +314,13 @@ def _ask_for_each(
     session: Session,
     consumer: Consumer,
     write: Callable[[StoredMessage], None],
-    follow: bool,
-    wait: str,
+    wait_ms: int | None,
     most: int | None,
 ) -> None:
     left = sys.maxsize if most is None else most
     while left:
-        messages = consumer.receive(max=1, wait=FOLLOW_WAIT if follow else wait)
+        messages = _received(consumer, 1, wait_ms)
         if not messages:
-            if follow:
-                continue
             return
         write(messages[0])
         session.flush()
@@ -332,8 +335,9 @@ QUESTION: Final = "[a]ck, [n]ack [DELAY [REASON]], [r]eject [REASON], [e]xtend T
 def _settled(session: Session, message: Message) -> bool:
     """Asks until it is settled or skipped; False to quit. What is skipped goes back when the command ends."""
     while True:
-        print(QUESTION, end="", file=sys.stderr, flush=True)
-        answer = sys.stdin.readline()
+        with interrupts.waiting():
+            print(QUESTION, end="", file=sys.stderr, flush=True)
+            answer = sys.stdin.readline()
         if not answer:
             return False
         word, _, rest = answer.strip().partition(" ")

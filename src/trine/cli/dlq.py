@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trine.cli.interrupts import Interrupted
 from trine.cli.options import FromTime, Limit, TopicName, ToTime, Yes, confirm_name
 from trine.cli.session import Session
 from trine.cli.verb import verb
@@ -167,7 +168,7 @@ def _run(session: Session, job: Redrive) -> dict[str, Any]:
     with session.progress(f"redrive {job.id}", job.progress["of"]) as reached:
         try:
             return job.run(on_progress=lambda now: reached(now["looked_at"]))
-        except KeyboardInterrupt:
+        except Interrupted:
             session.note(f"{job.id} was interrupted; go on with: trine dlq redrive --resume {job.id}")
             raise
 

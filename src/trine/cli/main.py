@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from types import FrameType
-from typing import NoReturn
 
-from trine.cli.exits import INTERRUPTED, REFUSED, TERMINATED
+from trine.cli.exits import REFUSED
+from trine.cli.interrupts import interrupts
 
 NEEDED = frozenset({"rich", "typer", "yaml"})
 """What `trine[cli]` installs."""
 
 
 def main() -> None:
+    interrupts.listen()
     try:
         from trine.cli.app import app
     except ModuleNotFoundError as error:
@@ -21,12 +20,4 @@ def main() -> None:
             raise
         print(f"trine: {error.name} is missing: pip install 'trine[cli]'", file=sys.stderr)
         raise SystemExit(REFUSED) from None
-    except KeyboardInterrupt:
-        raise SystemExit(INTERRUPTED) from None
-    signal.signal(signal.SIGTERM, _end)
     app(prog_name="trine")
-
-
-def _end(number: int, frame: FrameType | None) -> NoReturn:
-    """As an exception, so that consumers leave their groups and stores are closed on the way out."""
-    raise SystemExit(TERMINATED)

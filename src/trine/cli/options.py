@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from trine.cli.completion import group_names, topic_names
+from trine.cli.interrupts import interrupts
 
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", autocompletion=topic_names)]
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The group.", autocompletion=group_names)]
@@ -75,6 +76,7 @@ def confirm_name(name: str, sentence: str, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise typer.BadParameter(f"{sentence} Nobody is here to be asked: say --yes.")
-    answer = typer.prompt(f"{sentence} Type its name to go on", err=True, default="", show_default=False)
+    with interrupts.waiting():
+        answer = typer.prompt(f"{sentence} Type its name to go on", err=True, default="", show_default=False)
     if answer != name:
         raise typer.BadParameter(f"that is not {name!r}; nothing was changed")

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, cast
 
 import typer
 
+from trine.cli.interrupts import interrupts
 from trine.cli.options import TopicName, delimiter_bytes, pairs
 from trine.cli.session import Session
-from trine.model.errors import InvalidInput, MessageTooLarge, UnknownTopic
+from trine.model.duration import duration_ms
+from trine.model.errors import InvalidInput, MessageTooLarge, TopicFull, UnknownTopic
 from trine.model.limits import MIB, VALUE_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -99,24 +101,26 @@ def produce(
     options: dict[str, Any] = {
         "key": key, "headers": pairs(header, "header") or None, "priority": priority, "delay": delay,
         "deliver_at": at, "ttl": ttl, "partition": partition, "producer": producer,
-        "durability": durability, "wait": wait,
+        "durability": durability,
     }  # fmt: skip
 
+    separator = None if key_separator is None else delimiter_bytes(key_separator)
+    wait_ms = 0 if wait is None else duration_ms(wait, what="wait")
+
     def publish(values: list[bytes], before: int) -> Published:
-        separator = None if key_separator is None else delimiter_bytes(key_separator)
-        if separator is None and dedup_id is None and not null:
-            return target.publish_many(values, **options)
-        items = [
-            _item(value, separator, null, _line_id(dedup_id, before + number))
-            for number, value in enumerate(values)
-        ]
-        return target.publish_many(items, **options)
+        items: list[Any] = values
+        if separator is not None or dedup_id is not None or null:
+            items = [
+                _item(value, separator, null, _line_id(dedup_id, before + number))
+                for number, value in enumerate(values)
+            ]
+        return _admitted(lambda ms: target.publish_many(items, **options, wait=ms / 1000), wait_ms)
 
     if value is not None:
-        _show(session, publish([os.fsencode(value)], 0), one=True)
+        _show(session, publish([os.fsencode(value)], 0))
     elif whole:
         with _source(file) as (source, _):
-            _show(session, publish([_all(source)], 0), one=True)
+            _show(session, publish([_all(source)], 0))
     else:
         with _source(file) as (source, size):
             _publish_lines(session, publish, source, size, ends)
@@ -131,6 +135,23 @@ def _found(session: Session, topic: str, create: bool) -> Topic:
         return session.broker.create_topic(topic, exist_ok=True)
 
 
+def _admitted(publish: Callable[[int], Published], wait_ms: int) -> Published:
+    """A publish that waits for room in a full topic."""
+    full: list[TopicFull] = []
+
+    def attempt(ms: int) -> Published | None:
+        try:
+            return publish(ms)
+        except TopicFull as error:
+            full.append(error)
+            return None
+
+    published = interrupts.sliced(attempt, wait_ms)
+    if published is None:
+        raise full[-1]
+    return published
+
+
 def _publish_lines(
     session: Session,
     publish: Callable[[list[bytes], int], Published],
@@ -142,7 +163,7 @@ def _publish_lines(
     shows_each = session.json or sys.stdout.isatty()
     if source.isatty():
         session.note("a message a line; end with Ctrl-D")
-    with session.progress("produce", size) if size else contextlib.nullcontext(lambda _: None) as reached:
+    with session.progress("produce", None if shows_each else size) as reached:
         held: Published | None = None
         for lines, position in lines_of(source, ends):
             published = publish(lines, count)
@@ -156,7 +177,7 @@ def _publish_lines(
             reached(position)
     if not shows_each:
         if count == 1 and held is not None:
-            _show(session, held, one=True)
+            _show(session, held)
         elif count:
             session.line(f"{count} messages published, {durability}")
     if not count:
@@ -166,7 +187,7 @@ def _publish_lines(
 def lines_of(source: Input, ends: bytes) -> Lines:
     """Batches of whole lines, as soon as they are there. The last one need not be ended."""
     rest, position = b"", 0
-    while chunk := source.read1(READ_BYTES):
+    while chunk := _next(source):
         position += len(chunk)
         *lines, rest = (rest + chunk).split(ends)
         if len(rest) > VALUE_BYTES_MAX + READ_BYTES:
@@ -179,8 +200,14 @@ def lines_of(source: Input, ends: bytes) -> Lines:
         yield [rest], position
 
 
+def _next(source: Input) -> bytes:
+    with interrupts.waiting():
+        return source.read1(READ_BYTES)
+
+
 def _all(source: Input) -> bytes:
-    found = source.read(VALUE_BYTES_MAX + 1)
+    with interrupts.waiting():
+        found = source.read(VALUE_BYTES_MAX + 1)
     if len(found) > VALUE_BYTES_MAX:
         raise MessageTooLarge(
             f"the input has more than {VALUE_BYTES_MAX} bytes: store it elsewhere and publish a reference"
@@ -219,7 +246,7 @@ def _line_id(dedup_id: str | None, number: int) -> str | None:
     return dedup_id if dedup_id is None or number == 0 else f"{dedup_id}:{number + 1}"
 
 
-def _show(session: Session, published: Published, *, one: bool = False) -> None:
+def _show(session: Session, published: Published) -> None:
     for receipt in published:
         if session.json:
             record = {

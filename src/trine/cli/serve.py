@@ -91,19 +91,22 @@ def welcome(server: Server) -> None:
         return
     from rich.console import Console
     from rich.panel import Panel
+    from rich.text import Text
 
     listeners = server.config.broker.listeners
     binary = url("trines" if listeners.binary.tls else "trine", server.binary_address)
     http = url("https" if listeners.http.tls else "http", server.http_address)
     lines = [
         f"clients   {binary}",
-        f"HTTP      {http}/v1   docs at {http}/docs   metrics at {http}/metrics",
+        f"HTTP      {http}/v1",
+        f"docs      {http}/docs",
+        f"metrics   {http}/metrics",
         f"data      {server.config.broker.data_dir}",
         f"keys      {server.config.security.keys_file or 'none: only this machine may connect'}",
         "",
         "Ctrl-C stops it.",
     ]
-    Console(stderr=True).print(Panel("\n".join(lines), title="Trine is ready", expand=False))
+    Console(stderr=True).print(Panel(Text("\n".join(lines)), title="Trine is ready", expand=False))
 
 
 def url(scheme: str, address: tuple[str, int]) -> str:

@@ -15,6 +15,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from trine.cli.interrupts import interrupts
 from trine.cli.target import Given, find_place, open_place
 from trine.model.errors import TrineError
 
@@ -54,21 +55,24 @@ class Session:
             with contextlib.suppress(*(() if error is None else (TrineError,))):
                 self._broker.close()
         if error is None:
-            sys.stdout.flush()
+            self.flush()
 
     @property
     def broker(self) -> Broker:
         if self._broker is None:
             self._broker = open_place(find_place(self._given, os.environ), makes=self.makes)
+            interrupts.check()
         return self._broker
 
     # --- to stdout
 
     def write(self, raw: bytes) -> None:
-        sys.stdout.buffer.write(raw)
+        with interrupts.waiting():
+            sys.stdout.buffer.write(raw)
 
     def flush(self) -> None:
-        sys.stdout.flush()
+        with interrupts.waiting():
+            sys.stdout.flush()
 
     def line(self, text: str) -> None:
         self.write(printable(text).encode() + b"\n")
@@ -138,18 +142,28 @@ class Session:
 
     @contextlib.contextmanager
     def progress(self, what: str, total: float | None) -> Iterator[Callable[[float], None]]:
-        """A bar on stderr, if somebody looks at it; gives a function that takes how far it is."""
-        if not sys.stderr.isatty() or self.json:
-            yield lambda reached: None
+        """A bar on stderr, if somebody looks and the end is known; gives a function that takes how far it is.
+
+        Between two steps is also where work can be interrupted.
+        """
+        if total is None or self.json or not sys.stderr.isatty():
+            yield lambda reached: interrupts.check()
             return
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
         console = Console(file=sys.stderr)
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=console, transient=True) as bar:
+        with Progress(
+            *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False
+        ) as bar:
             task = bar.add_task(what, total=total)
-            yield lambda reached: bar.update(task, completed=reached)
+
+            def reached(so_far: float) -> None:
+                interrupts.check()
+                bar.update(task, completed=so_far)
+
+            yield reached
 
 
 def cell(value: object) -> str:

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from trine.cli.contexts import Place, contexts_file, load_contexts
+from trine.client.address import DEFAULT
 from trine.model.errors import InvalidOption, NotFound
 
 if TYPE_CHECKING:
     from trine import Broker
 
-DEFAULT_SERVER: Final = "trine://127.0.0.1:5680"
 CONNECT_WAIT: Final = "5s"
 """How long a command waits for a connection. Programs wait longer: people are there to try again."""
 
@@ -74,7 +74,7 @@ def _placed(context: str | None, environ: Mapping[str, str]) -> Place:
     if server := environ.get("TRINE_SERVER"):
         return Place(server=server)
     known = load_contexts(contexts_file(environ))
-    return Place(server=DEFAULT_SERVER) if known.current is None else known.place(known.current)
+    return Place(server=DEFAULT) if known.current is None else known.place(known.current)
 
 
 def open_place(place: Place, *, makes: bool = False, wait: str = CONNECT_WAIT) -> Broker:

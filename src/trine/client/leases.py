@@ -52,6 +52,12 @@ class Lease:
             self.settled = set()
         self.settled.update(range(first, first + count))
 
+    def settle_one(self, offset: int) -> None:
+        if self.settled is None:
+            self.settled = {offset}
+        else:
+            self.settled.add(offset)
+
     def extend(self, first: int, count: int, deadline_ms: int) -> None:
         if self.extended is None:
             self.extended = {}

@@ -37,6 +37,9 @@ PAUSE_MAX: Final = 2.0
 """Seconds between attempts to connect: double each time, less a random half, so that clients do not come in waves."""
 
 U32: Final = 0xFFFF_FFFF
+# Plain numbers: a flag of an enum takes longer to test than a frame to read.
+_REPLY: Final = int(Flag.REPLY)
+_ERROR: Final = int(Flag.ERROR)
 Part = bytes | bytearray | memoryview
 
 SAFE: Final = frozenset(
@@ -50,6 +53,7 @@ SAFE: Final = frozenset(
     }
 )  # fmt: skip
 """Calls that may be sent again when nobody knows whether the first one arrived: twice does what once does."""
+
 
 class Lost(Unreachable):
     """The connection broke while the request was under way."""
@@ -114,10 +118,10 @@ class Link:
             self._runner = self.loop.create_task(self._run())
 
     async def open(self) -> None:
-        """The first connection; raises why there is none."""
+        """The first connection; raises why there is none. Later ones are made by themselves."""
         self.start()
         assert self.loop is not None
-        if not self.connected:
+        if not self.generation and not self._closed:
             self._attempted = self.loop.create_future()
             await self._attempted
 
@@ -247,11 +251,11 @@ class Link:
     # --- answers
 
     def _on_frame(self, frame: Frame) -> None:
-        if frame.flags & Flag.REPLY:
+        if frame.flags & _REPLY:
             request = self._pending.pop(frame.correlation, None)
             if request is None or request.reply.done():
                 return  # the caller was cancelled meanwhile
-            if frame.flags & Flag.ERROR:
+            if frame.flags & _ERROR:
                 request.reply.set_exception(read_failure(frame.body))
             else:
                 request.reply.set_result(bytes(frame.body))
@@ -259,7 +263,7 @@ class Link:
             session = self.by_number.get(frame.correlation)
             if session is None:
                 return  # it has left meanwhile
-            if frame.flags & Flag.ERROR:
+            if frame.flags & _ERROR:
                 session.failed(read_failure(frame.body))
             else:
                 session.delivered(bytes(frame.body))

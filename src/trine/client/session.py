@@ -18,7 +18,7 @@ import contextlib
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from trine.client.leases import Lease, Leased, leased, merge
+from trine.client.leases import Lease, Leased, leased
 from trine.client.link import Lost
 from trine.log.stored import Origin
 from trine.model.errors import Closed, TrineError, Unreachable
@@ -34,6 +34,7 @@ from trine.wire.calls import (
     JoinReply,
     Leave,
     Options,
+    ReturnUnseen,
 )
 from trine.wire.frames import Command
 
@@ -45,6 +46,10 @@ REJECT: Final = 2
 EXTEND: Final = 3
 CLOSING_PAUSE: Final = 0.05
 """Seconds to wait for the end of a connection that takes no more."""
+
+
+Ack = tuple[Lease, int, "Reply"]
+"""A lease, an offset of it, and where the answer goes."""
 
 
 class Session:
@@ -78,9 +83,11 @@ class Session:
         self._ahead: deque[Leased] = deque()
         self._ahead_count = 0
         self._taken = 0
+        self._seen: dict[int, int] = {}
+        """The last lease of each partition."""
         self._arrived: asyncio.Future[None] | None = None
         self._fault: TrineError | None = None
-        self._acks: list[tuple[Lease, int, Reply]] = []
+        self._acks: list[Ack] = []
 
     # --- membership
 
@@ -118,12 +125,15 @@ class Session:
             auto_heartbeat=self._auto_heartbeat,
         )  # fmt: skip
         reply: JoinReply = await link.call(join, bound=generation)
-        self._number, self._generation = reply.session, generation
+        again = bool(self._generation)
         self._fault = None
         self.receipt_key = reply.receipt_key
         self.partitions = tuple(reply.partitions)
         self._lanes = reply.lanes
         self._origins.clear()
+        if again:
+            await link.call(ReturnUnseen(session=reply.session, seen=self._seen), bound=generation)
+        self._number, self._generation = reply.session, generation
         link.sessions.add(self)
         link.by_number[reply.session] = self
         if self.prefetch:
@@ -190,13 +200,17 @@ class Session:
         if self.prefetch:
             return await self._take(most, wait_ms)
         number = await self.live()
-        body = await self.link.request(
-            Command.RECEIVE, bodies.write_receive(number, most, wait_ms), bound=self._generation
-        )
-        return self._runs(body)
+        if self._ahead and (found := self._take_now(most)):
+            return found
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        body = bodies.write_receive(number, most, wait_ms)
+        self.link.send(Command.RECEIVE, (body,), _Received(self, future), bound=self._generation)
+        return self._runs(await future)
 
     def _runs(self, body: bytes) -> list[Leased]:
         _, runs = bodies.read_delivery(memoryview(body))
+        for run in runs:
+            self._seen[run.partition] = run.lease
         return [leased(run, self._origin(run.partition)) for run in runs]
 
     def _origin(self, partition: int) -> Origin:
@@ -256,6 +270,8 @@ class Session:
     def _took(self, count: int) -> None:
         """Credits go back in halves of the prefetch: often enough that the server never waits, and no oftener."""
         self._ahead_count -= count
+        if not self.prefetch:
+            return
         self._taken += count
         if self._taken * 2 >= self.prefetch:
             credit = bodies.write_credit(self._number, self._taken)
@@ -294,7 +310,7 @@ class Session:
         else:
             self.link.spawn(self._ack_later(acks))
 
-    async def _ack_later(self, acks: list[tuple[Lease, int, Reply]]) -> None:
+    async def _ack_later(self, acks: list[Ack]) -> None:
         try:
             await self.live()
         except (TrineError, asyncio.CancelledError) as error:
@@ -305,23 +321,61 @@ class Session:
         else:
             self._send_acks(acks)
 
-    def _send_acks(self, acks: list[tuple[Lease, int, Reply]]) -> None:
+    def _send_acks(self, acks: list[Ack]) -> None:
         """As one frame; the second ack of a message in it is for the next one, which is told that it is stale."""
-        held = merge((lease.partition, lease.number, offset) for lease, offset, _ in acks)
-        twins: list[tuple[Lease, int, Reply]] = []
-        if sum(run[3] for run in held) != len(acks):
-            once: dict[tuple[int, int, int], tuple[Lease, int, Reply]] = {}
-            for ack in acks:
-                key = (ack[0].partition, ack[0].number, ack[1])
-                if key in once:
-                    twins.append(ack)
-                else:
-                    once[key] = ack
-            acks = list(once.values())
+        held: list[Held] = []
+        run: Lease | None = None
+        first = end = 0
+        for lease, offset, _ in acks:
+            if lease is run and offset == end:
+                end += 1
+                continue
+            if run is not None:
+                held.append((run.partition, run.number, first, end - first))
+            run, first, end = lease, offset, offset + 1
+        assert run is not None
+        held.append((run.partition, run.number, first, end - first))
+        if len(held) > 1:
+            named = {(lease.partition, lease.number, offset) for lease, offset, _ in acks}
+            if len(named) != len(acks):
+                self._send_twins(acks)
+                return
         body = bodies.write_ack(self._number, held)
         self.link.send(Command.ACK, (body,), _Joined(self, acks), bound=self._generation)
-        if twins:
-            self._send_acks(twins)
+
+    def _send_twins(self, acks: list[Ack]) -> None:
+        """Some messages are acked twice: each once, and then the others."""
+        once: dict[tuple[int, int, int], Ack] = {}
+        twins = []
+        for ack in acks:
+            key = (ack[0].partition, ack[0].number, ack[1])
+            if once.setdefault(key, ack) is not ack:
+                twins.append(ack)
+        self._send_acks(list(once.values()))
+        self._send_acks(twins)
+
+
+class _Received:
+    """The answer to a RECEIVE. If nobody waits for it any more, the messages are kept for who asks next."""
+
+    __slots__ = ("_future", "_session")
+
+    def __init__(self, session: Session, future: asyncio.Future[bytes]) -> None:
+        self._session = session
+        self._future = future
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, result: bytes) -> None:
+        if self._future.done():
+            self._session.delivered(result)
+        else:
+            self._future.set_result(result)
+
+    def set_exception(self, exception: BaseException) -> None:
+        if not self._future.done():
+            self._future.set_exception(exception)
 
 
 class _Joined:
@@ -329,7 +383,7 @@ class _Joined:
 
     __slots__ = ("_acks", "_session")
 
-    def __init__(self, session: Session, acks: list[tuple[Lease, int, Reply]]) -> None:
+    def __init__(self, session: Session, acks: list[Ack]) -> None:
         self._session = session
         self._acks = acks
 
@@ -338,7 +392,7 @@ class _Joined:
 
     def set_result(self, result: bytes) -> None:
         for lease, offset, reply in self._acks:
-            lease.settle(offset, 1)
+            lease.settle_one(offset)
             if not reply.done():
                 reply.set_result(b"")
 

@@ -1,13 +1,14 @@
 """How the sync interface reaches the link: over to a thread with an event loop, and back.
 
-One daemon thread for each broker that is connected to. Any number of threads may call; what they ask for at the same
-moment goes out together.
+One daemon thread for all brokers a process is connected to; it ends with the last of them. Any number of threads may
+call; what they ask for at the same moment goes out together.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -65,22 +66,58 @@ class Slot(Generic[T]):
         return self._result  # type: ignore[return-value]
 
 
+class LoopThread:
+    """The thread and its loop, for as long as somebody uses them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._process = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def join(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None or self._process != os.getpid():  # a fork has no thread of its parent's
+                self._users = 0
+                self._process = os.getpid()
+                self._loop = _new_loop()
+                self._thread = threading.Thread(
+                    target=self._serve, args=(self._loop,), name="trine-client", daemon=True
+                )
+                self._thread.start()
+            self._users += 1
+            return self._loop
+
+    def leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users or self._loop is None or self._thread is None:
+                return
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop = self._thread = None
+
+    @staticmethod
+    def _serve(loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        loop.run_forever()
+        loop.run_until_complete(loop.shutdown_default_executor())  # names are looked up in it
+        loop.close()
+
+
+LOOP_THREAD: Final = LoopThread()
+
+
 class Caller:
     def __init__(self, link: Link) -> None:
         self.link = link
-        self._loop = _new_loop()
-        self._thread = threading.Thread(target=self._serve, name="trine-client", daemon=True)
+        self._loop = LOOP_THREAD.join()
         self._ending = threading.Lock()
         self._over = False
 
-    def _serve(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
-        self._loop.close()
-
     def begin(self) -> None:
         """Connects, or raises why not."""
-        self._thread.start()
         try:
             self.run(self.link.open())
         except BaseException:
@@ -91,10 +128,11 @@ class Caller:
         with self._ending:
             if self._over:
                 return
-            self.run(self.link.close())
-            self._over = True
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
+            try:
+                self.run(self.link.close())
+            finally:
+                self._over = True
+                LOOP_THREAD.leave()
 
     def now_ms(self) -> int:
         return self.link.now_ms()

@@ -6,6 +6,7 @@ A topic is asked for once and remembered; the server refuses batches that were m
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,10 +17,10 @@ from trine.model.durability import Level
 from trine.model.duration import duration_ms, instant_ms
 from trine.model.errors import InvalidOption
 from trine.model.limits import BATCH_BYTES_MAX, BATCH_MESSAGES_MAX
-from trine.model.message import RESERVED, Draft, Outgoing, Place, Published
+from trine.model.message import RESERVED, Draft, Outgoing, Place, Published, PublishReceipt
 from trine.model.options import TopicConfig
 from trine.model.partitioning import partition_of
-from trine.wire.bodies import SERVER_CHOOSES, TOPICS_OWN, read_published
+from trine.wire.bodies import SERVER_CHOOSES, TOPICS_OWN, read_published, write_publish
 from trine.wire.calls import GetTopic, PublishedReply, TopicReply, WireOutgoing
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 COMPRESSIONS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 LEVELS: Final = {"memory": Level.MEMORY, "written": Level.WRITTEN, "synced": Level.SYNCED}
 WORDS: Final = ("memory", "written", "synced")
+BATCH_HEAD: Final = struct.Struct("<II")
+"""Of a batch in a PUBLISH: its partition and its size."""
 RECORD_BYTES: Final = 64
 """What a record may take beside its key, value and headers, at most; as the broker counts it."""
 KNOWN_MAX: Final = 10_000
@@ -42,6 +45,16 @@ class Known(msgspec.Struct, frozen=True, gc=False):
     config: TopicConfig
     version: int
     compression: int
+    plain_bytes_max: int
+    """The longest value that needs no look at it: 0 if the topic wants all of them looked at."""
+    heads: dict[int, bytes]
+    """How a PUBLISH of one batch begins, by durability."""
+
+    def head(self, level: int) -> bytes:
+        known = self.heads.get(level)
+        if known is None:
+            known = self.heads[level] = write_publish_head(self.name, level, self.version)
+        return known
 
 
 class Topics:
@@ -54,7 +67,15 @@ class Topics:
 
     def keep(self, reply: TopicReply) -> Known:
         config = msgspec.convert(reply.config, TopicConfig)
-        known = Known(reply.name, config, reply.version, COMPRESSIONS[config.compression])
+        looks = config.ttl_ms is not None or config.dedup_by_content
+        known = Known(
+            reply.name,
+            config,
+            reply.version,
+            COMPRESSIONS[config.compression],
+            0 if looks else config.message_bytes_max,
+            {},
+        )
         if len(self.known) >= KNOWN_MAX:
             self.known.clear()
         self.known[reply.name] = known
@@ -154,6 +175,23 @@ def placed(topic: str, answers: Sequence[tuple[bytes, list[Batch]]], count: int)
             for step, index in enumerate(indexes):
                 places[index] = (partition, first + step)
     return Published(topic, WORDS[min(levels)], places=places)
+
+
+def write_publish_head(topic: str, level: int, version: int) -> bytes:
+    """A PUBLISH of one batch, without the batch."""
+    head = write_publish(topic, level, version, 0, [(0, b"")])
+    return bytes(head[0])
+
+
+def single_parts(known: Known, level: int, partition: int, data: bytearray) -> tuple[bytes, bytes, bytearray]:
+    """A PUBLISH of one batch, which does not wait for room."""
+    return known.head(level), BATCH_HEAD.pack(partition, len(data)), data
+
+
+def receipt_of(topic: str, body: bytes) -> PublishReceipt:
+    """The answer to a PUBLISH of one message."""
+    level, ((partition, _, first),) = read_published(memoryview(body))
+    return PublishReceipt(topic, WORDS[level], partition, first)
 
 
 def replied(topic: str, reply: PublishedReply) -> Published:

@@ -102,15 +102,23 @@ class GroupCommit:
         """Return when all below `lsn`, which must have been written, is on the medium."""
         if self.synced >= lsn:
             return
-        with self._condition:
-            while self._syncing and self.synced < lsn:
-                self._condition.wait()
-            if self.synced >= lsn:
-                return
-            self.check()
-            assert lsn <= self.written, "sync of an entry that was not written: flush first"
-            self._syncing = True
-        self._lead()
+        mine = False
+        try:
+            with self._condition:
+                while self._syncing and self.synced < lsn:
+                    self._condition.wait()
+                if self.synced >= lsn:
+                    return
+                self.check()
+                assert lsn <= self.written, "sync of an entry that was not written: flush first"
+                mine = self._syncing = True  # in this order: an interrupt in between must not leave it set
+            self._lead()
+        finally:
+            if mine:
+                with self._condition:
+                    self._syncing = False
+                    self._close_now()
+                    self._condition.notify_all()
 
     def _lead(self) -> None:
         # In this order: a file is tracked before `written` points into it.
@@ -126,11 +134,6 @@ class GroupCommit:
             self._advance(target, files, time.perf_counter() - begin)
         except OSError as error:
             raise self.fail(f"syncing {self._disk.describe(path)} failed: {error}") from error
-        finally:
-            with self._condition:
-                self._syncing = False
-                self._close_now()
-                self._condition.notify_all()
 
     def _advance(self, target: int, files: tuple[JournalFile, ...], took: float) -> None:
         with self._condition:

@@ -96,6 +96,7 @@ CALLS: Final[dict[type[Call], tuple[Action | None, TopicOf, Handler]]] = {
     # of a session, whose connection was allowed to join
     calls.Leave: (None, _server, group_calls.leave),
     calls.Heartbeat: (None, _server, group_calls.heartbeat),
+    calls.ReturnUnseen: (None, _server, group_calls.return_unseen),
     calls.GetPartitions: (None, _server, group_calls.get_partitions),
     # the log
     calls.OpenReader: ("read", _topic, topic_calls.open_reader),
@@ -137,4 +138,6 @@ async def answer(connection: Connection, call: Call) -> list[Bytes]:
     action, topic_of, handler = CALLS[type(call)]
     if action is not None:
         connection.check(action, topic_of(connection, call))
+    else:
+        connection.check("read", None)  # all may, unless the key was deleted meanwhile
     return [write_reply(await handler(connection, call))]

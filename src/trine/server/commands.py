@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 from trine.broker.topic import TopicState
 from trine.model.clock import SimulatedClock
 from trine.model.durability import Level
-from trine.model.errors import InvalidOption, StaleMetadata, TopicFull
-from trine.model.limits import FRAME_BYTES_MAX, MIB, RECEIVE_MAX
+from trine.model.errors import InvalidOption, StaleMetadata, TopicFull, TrineError
+from trine.model.limits import FRAME_BYTES_MAX, KIB, MIB, RECEIVE_MAX
 from trine.server.calls import answer
 from trine.server.reads import PendingRead
 from trine.wire import bodies
-from trine.wire.bodies import SERVER_CHOOSES, TOPICS_OWN, Bytes, Publish
+from trine.wire.bodies import SERVER_CHOOSES, TOPICS_OWN, Bytes, Held, Publish
 from trine.wire.calls import read_call
 from trine.wire.frames import Command, Frame, WireError
 
@@ -32,6 +32,8 @@ READ_BYTES_MAX: Final = 8 * MIB
 assert READ_BYTES_MAX * 3 < FRAME_BYTES_MAX
 WAITING_BYTES_MAX: Final = 32 * MIB
 """Batches of one connection that wait for room in full topics; beyond it they are refused at once."""
+SMALL_BYTES_MAX: Final = 16 * KIB
+"""Publishes up to this size are collected by the journal until the tick's sync: one write for many."""
 LOOK_AGAIN_MS: Final = 500
 """Who waits for room looks at least this often whether the server is closing."""
 CREDITS_MAX: Final = 2**31
@@ -84,8 +86,10 @@ def publish(connection: Connection, frame: Frame) -> None:
     ):  # behind those that wait already: order is kept
         _wait_for_room(connection, frame.correlation, given, copies, level)
         return
+    # What is synced with all of this tick need not be written alone before.
+    small = level is Level.SYNCED and len(frame.body) <= SMALL_BYTES_MAX
     try:
-        placed, lsn = topic.publish_batches(copies, level)
+        placed, lsn = topic.publish_batches(copies, Level.MEMORY if small else level)
     except TopicFull:
         if not given.wait_ms:
             raise
@@ -212,9 +216,16 @@ def start(connection: Connection, frame: Frame) -> None:
 
 
 def credit(connection: Connection, frame: Frame) -> None:
+    """Has no reply: what is wrong with it is told as the end of the push."""
     number, credits = bodies.read_credit(frame.body)
-    session = connection.session(number)
-    if session.push is not None:
+    session = connection.sessions.get(number)
+    if session is None or session.push is None:  # it was just stopped or left
+        return
+    try:
+        connection.session(number)
+    except TrineError as error:
+        session.push.fail(error)
+    else:
         session.credit(min(credits, CREDITS_MAX - session.push.credits))
 
 
@@ -224,11 +235,60 @@ def stop(connection: Connection, frame: Frame) -> None:
 
 
 def ack(connection: Connection, frame: Frame) -> None:
+    """Noted only: the acks of a burst become one entry of the journal."""
     number, held = bodies.read_ack(frame.body)
-    session = connection.session(number)
-    engine = connection.context.engine
-    lsn = session.group.ack_held(held, engine.clock.now_ms()) if held else 0
-    _settled(connection, frame, session, sum(one[3] for one in held), lsn)
+    connection.acks.append((frame.correlation, connection.session(number), held))
+
+
+def settle_acks(connection: Connection) -> None:
+    """What `ack` noted, before anything that came after it is done. An ack that is off spoils no other."""
+    noted, connection.acks = connection.acks, []
+    by_session: dict[Session, list[tuple[int, list[Held]]]] = {}
+    for correlation, session, held in noted:
+        by_session.setdefault(session, []).append((correlation, held))
+    for session, acks in by_session.items():
+        try:
+            _ack_together(connection, session, acks)
+        except TrineError:
+            for one in acks:
+                connection.attempt(Command.ACK, one[0], _ack_together, connection, session, [one])
+
+
+def _ack_together(connection: Connection, session: Session, acks: list[tuple[int, list[Held]]]) -> None:
+    engine, group = connection.context.engine, session.group
+    held = _joined(acks)
+    lsn = group.ack_held(held, engine.clock.now_ms()) if held else 0
+    reached = REACHED[engine.durability(group.level)]
+    replies = [
+        (correlation, _settled_body(sum(one[3] for one in some), reached)) for correlation, some in acks
+    ]
+    if group.level is Level.SYNCED:
+        connection.reply_all_when_durable(lsn, Command.ACK, replies)
+    else:
+        for correlation, body in replies:
+            connection.reply(Command.ACK, correlation, body)
+
+
+def _joined(acks: list[tuple[int, list[Held]]]) -> list[Held]:
+    """All runs of these acks; those that continue each other as one."""
+    joined: list[Held] = []
+    partition, lease, first, count = -1, -1, -1, 0
+    for _, held in acks:
+        for one in held:
+            if one[0] == partition and one[1] == lease and one[2] == first + count:
+                count += one[3]
+                continue
+            if count:
+                joined.append((partition, lease, first, count))
+            partition, lease, first, count = one
+    if count:
+        joined.append((partition, lease, first, count))
+    return joined
+
+
+@functools.lru_cache(maxsize=1024)
+def _settled_body(count: int, reached: int) -> bytes:
+    return bodies.write_settled(count, reached)
 
 
 def settle(connection: Connection, frame: Frame) -> None:
@@ -247,16 +307,13 @@ def settle(connection: Connection, frame: Frame) -> None:
         lsn = group.extend(runs, now, given.delay_ms)
     else:
         raise InvalidOption(f"what to settle as is 1 (nack), 2 (reject) or 3 (extend), not {given.what}")
-    _settled(connection, frame, session, sum(run[2] for _, run in runs), lsn)
-
-
-def _settled(connection: Connection, frame: Frame, session: Session, count: int, lsn: int) -> None:
-    level = session.group.level
-    body = bodies.write_settled(count, REACHED[connection.context.engine.durability(level)])
-    if level is Level.SYNCED:
-        connection.reply_when_durable(lsn, frame.command, frame.correlation, body)
+    body = _settled_body(
+        sum(run[2] for _, run in runs), REACHED[connection.context.engine.durability(group.level)]
+    )
+    if group.level is Level.SYNCED:
+        connection.reply_when_durable(lsn, Command.SETTLE, frame.correlation, body)
     else:
-        connection.reply(frame.command, frame.correlation, body)
+        connection.reply(Command.SETTLE, frame.correlation, body)
 
 
 # --- the log
@@ -281,16 +338,16 @@ def read(connection: Connection, frame: Frame) -> None:
         connection.reads.add(parked)
         connection.listener.reads.park(parked, given.wait_ms)
         return
-    connection.reply(Command.READ, frame.correlation, *_found(connection, given))
+    _reply_found(connection, frame.correlation, given)
 
 
 def _read_again(connection: Connection, parked: PendingRead, correlation: int, given: bodies.Read) -> None:
     connection.reads.discard(parked)
-    connection.attempt(
-        Command.READ,
-        correlation,
-        lambda: connection.reply(Command.READ, correlation, *_found(connection, given)),
-    )
+    connection.attempt(Command.READ, correlation, _reply_found, connection, correlation, given)
+
+
+def _reply_found(connection: Connection, correlation: int, given: bodies.Read) -> None:
+    connection.reply(Command.READ, correlation, *_found(connection, given))
 
 
 def _found(connection: Connection, given: bodies.Read) -> list[Bytes]:

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from trine.server.flushes import Flushes
+
 if TYPE_CHECKING:
     from trine.broker.engine import Engine
 
@@ -43,6 +45,8 @@ class Commits:
     def __init__(self, engine: Engine, observe: Callable[[float], None]) -> None:
         self._engine = engine
         self._observe = observe
+        self.flushes = Flushes()
+        """What the answers are written to is flushed when all of a sync are given."""
         self._waiting: list[tuple[int, Answer]] = []
         self._asked = False
         self._expected = 0.0
@@ -129,8 +133,9 @@ class Commits:
         self._asked = bool(self._waiting)
         if self._asked:  # those who came while the thread was busy
             asyncio.get_running_loop().call_soon(self._commit)
-        for lsn, answer in waiting:
-            if lsn <= synced:
-                answer(None)
-            elif error is not None:
-                answer(error)
+        with self.flushes:
+            for lsn, answer in waiting:
+                if lsn <= synced:
+                    answer(None)
+                elif error is not None:
+                    answer(error)

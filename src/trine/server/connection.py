@@ -12,23 +12,22 @@ here harms this connection alone.
 from __future__ import annotations
 
 import asyncio
-import functools
-from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, cast
 
-import trine
 from trine.model.clock import SimulatedClock
 from trine.model.errors import Closed, TooMany, TrineError, Unauthenticated
-from trine.model.limits import FRAME_BYTES_MAX, KIB, MIB
-from trine.server.commands import COMMANDS, Turn
+from trine.model.limits import FRAME_BYTES_MAX, HELLO_BYTES_MAX, KIB, MIB
+from trine.model.version import VERSION
+from trine.server.answers import Answers
+from trine.server.commands import COMMANDS, Turn, settle_acks
 from trine.server.deliveries import Session
 from trine.server.keys import Action, Principal
-from trine.wire.bodies import Bytes
-from trine.wire.frames import Command, Flag, Frame, Frames, WireError, write_frame
-from trine.wire.hello import Welcome, agree, read_hello, write_failure, write_welcome
+from trine.wire.bodies import Held
+from trine.wire.frames import Command, Frame, Frames, WireError
+from trine.wire.hello import Welcome, agree, read_hello, write_welcome
 
 if TYPE_CHECKING:
-    from trine.server.context import Context
     from trine.server.reads import PendingRead
     from trine.server.tcp import Listener
 
@@ -45,41 +44,31 @@ SESSIONS_MAX: Final = 1_024
 WRITE_BYTES_HIGH: Final = 1 * MIB
 WRITE_BYTES_LOW: Final = 256 * KIB
 """What may wait to be sent to somebody who does not read, and when there is room again."""
-JOIN_BYTES_MAX: Final = 256 * KIB
-"""Answers are collected up to this much, then written."""
-_REPLY: Final = int(Flag.REPLY)
-_FAILED: Final = int(Flag.REPLY | Flag.ERROR)
-_PUSH: Final = int(Flag.PUSH)
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(Answers, asyncio.BufferedProtocol):
     def __init__(self, listener: Listener) -> None:
+        super().__init__(listener.context)
         self.listener = listener
-        self.context: Context = listener.context
+        self._lock = self.context.engine.lock
         self.principal: Principal | None = None
         self.sessions: dict[int, Session] = {}
         self.reads: set[PendingRead] = set()
-        self.peer = "?"
-        self._lock = self.context.engine.lock
-        self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
-        self._frames = Frames()
+        self._frames = Frames(HELLO_BYTES_MAX)  # little is taken from whom we do not know
         self._scratch: bytearray | None = None
-        self._out: list[bytes] = []
-        self._out_bytes = 0
-        self._flushing = False
         self._full = False
         """The other side does not read: its share of our memory is used up."""
         self._unread = False
         """Whether frames may be left in the buffer, and the transport stopped reading."""
-        self._pending = 0
-        """Commands taken and not answered yet."""
-        self._tasks: set[asyncio.Task[None]] = set()
         self._last = False
         """No further command is taken."""
         self._leaving = False
         """The last word is said; nothing is read or written any more."""
+        self._at_end = False
+        """The other side sends no more."""
         self._farewell: TrineError | None = None
+        self.acks: list[tuple[int, Session, list[Held]]] = []
+        """Of this burst: correlation, session and runs of each."""
         self.full_topics: dict[str, Turn] = {}
         self.waiting_bytes = 0
         """Of batches that wait for room in full topics."""
@@ -117,6 +106,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         transport = self._transport
+        self._at_end = True
         if self._leaving or transport is None:
             return False
         if self._frames.half and not self._unread:
@@ -153,31 +143,22 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- bursts
 
-    def attempt(self, command: int, correlation: int, work: Callable[[], None]) -> None:
-        """Does it, or answers with the error; what is wrong with the frame itself is not answered here."""
-        try:
-            work()
-        except WireError:
-            raise
-        except TrineError as error:
-            self.fail(command, correlation, error)
-        except Exception:
-            self.context.log.exception("a command failed", command=command, peer=self.peer)
-            self.fail(command, correlation, inside())
-
     def _work(self) -> None:
         """Handles the frames that are here, as long as there is room for their answers."""
-        try:
-            with self._lock:
+        fault: WireError | None = None
+        with self._flushes, self._lock:
+            try:
                 for frame in self._frames.take():
                     self._handle(frame)
-                    if self._full or self.leaving or len(self._tasks) >= TASKS_MAX:
+                    if self._full or self._unread or self.leaving or len(self._tasks) >= TASKS_MAX:
                         self._stop_reading()
                         break
-        except WireError as error:
-            self.say_goodbye(error)
-            return
-        self.flush()
+            except WireError as error:
+                fault = error
+            if self.acks:  # of a burst that ends badly too: they came before
+                settle_acks(self)
+        if fault is not None:
+            self.say_goodbye(fault)
 
     def _stop_reading(self) -> None:
         if not self._unread and self._transport is not None and not self._leaving:
@@ -203,7 +184,9 @@ class Connection(asyncio.BufferedProtocol):
         handler = COMMANDS.get(frame.command)
         if handler is None:
             raise WireError(f"there is no command {frame.command}; see docs/protocol.md for those there are")
-        self.attempt(frame.command, frame.correlation, functools.partial(handler, self, frame))
+        if self.acks and frame.command != Command.ACK:
+            settle_acks(self)
+        self.attempt(frame.command, frame.correlation, handler, self, frame)
 
     # --- hello and goodbye
 
@@ -221,10 +204,11 @@ class Connection(asyncio.BufferedProtocol):
         except Unauthenticated as error:
             self._refuse(frame.correlation, error, context.keys.penalty_s(self.peer))
             return
+        self._frames.bytes_max = FRAME_BYTES_MAX
         limits = context.config.limits
         welcome = Welcome(
             version=version,
-            server=f"trine/{trine.__version__}",
+            server=f"trine/{VERSION}",
             now_ms=context.engine.clock.now_ms(),
             frame_bytes_max=FRAME_BYTES_MAX,
             silence_ms=limits.silence_ms,
@@ -255,7 +239,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if isinstance(error, WireError):
             self.listener.broken(self, error)
-        self._send(write_frame(Command.GOODBYE, _PUSH, 0, write_failure(error)))
+        self.goodbye(error)
         self._shut_down()
 
     def _shut_down(self) -> None:
@@ -266,13 +250,12 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None:
             return
-        if transport.can_write_eof() and transport.get_extra_info("sslcontext") is None:
+        if not self._at_end and transport.can_write_eof() and transport.get_extra_info("sslcontext") is None:
             transport.write_eof()
             transport.resume_reading()
-            self._loop.call_later(LINGER_SECONDS, transport.abort)
         else:
             transport.close()
-            self._loop.call_later(LINGER_SECONDS, transport.abort)
+        self._loop.call_later(LINGER_SECONDS, transport.abort)
 
     def leave(self) -> None:
         """No more commands; what is under way is answered, then the connection is closed."""
@@ -280,6 +263,13 @@ class Connection(asyncio.BufferedProtocol):
         self._stop_reading()
         self._end_waits()
         self._leave_if_done()
+
+    def _all_answered(self) -> None:
+        if self._last:
+            self._leave_if_done()
+
+    def _task_over(self) -> None:
+        self._go_on()
 
     def _leave_if_done(self) -> None:
         if self._pending or self._leaving:
@@ -365,100 +355,8 @@ class Connection(asyncio.BufferedProtocol):
         return self._full or self._leaving or self._transport is None
 
     @property
-    def outbox_bytes(self) -> int:
-        """What is collected and not yet handed to the transport."""
-        return self._out_bytes
-
-    @property
     def leaving(self) -> bool:
         return self._leaving or self._last
-
-    def reply(self, command: int, correlation: int, *body: Bytes) -> None:
-        self._send(write_frame(command, _REPLY, correlation, *body))
-
-    def fail(self, command: int, correlation: int, error: TrineError) -> None:
-        if command != Command.CREDIT:  # which has no reply
-            self._send(write_frame(command, _FAILED, correlation, write_failure(error)))
-
-    def delivered(self, correlation: int, parts: Sequence[Bytes]) -> None:
-        self._send(write_frame(Command.RECEIVE, _REPLY, correlation, *parts))
-
-    def push(self, session: int, parts: Sequence[Bytes]) -> None:
-        self._send(write_frame(Command.DELIVERY, _PUSH, session, *parts))
-
-    def poll_failed(self, correlation: int, error: TrineError) -> None:
-        self.fail(Command.RECEIVE, correlation, error)
-
-    def push_failed(self, session: int, error: TrineError) -> None:
-        flags = int(Flag.PUSH | Flag.ERROR)
-        self._send(write_frame(Command.DELIVERY, flags, session, write_failure(error)))
-
-    def reply_when_durable(self, lsn: int, command: int, correlation: int, body: bytes) -> None:
-        self._pending += 1
-        self.context.commits.when_durable(lsn, functools.partial(self._durable, command, correlation, body))
-
-    def _durable(self, command: int, correlation: int, body: bytes, error: Exception | None) -> None:
-        if error is None:
-            self.reply(command, correlation, body)
-        elif isinstance(error, TrineError):
-            self.fail(command, correlation, error)
-        else:
-            self.context.log.error("a sync failed", why=str(error))
-            self.fail(command, correlation, inside())
-        self._done()
-
-    def spawn(self, command: int, correlation: int, work: Coroutine[Any, Any, Sequence[Bytes]]) -> None:
-        """A command that takes its time: answered when the work is done."""
-        self._pending += 1
-        task = self._loop.create_task(self._run(command, correlation, work))
-        self._tasks.add(task)
-        task.add_done_callback(functools.partial(self._task_done, work))
-
-    async def _run(self, command: int, correlation: int, work: Coroutine[Any, Any, Sequence[Bytes]]) -> None:
-        try:
-            parts = await work
-        except TrineError as error:
-            self.fail(command, correlation, error)
-        except Exception:
-            self.context.log.exception("a command failed", command=command, peer=self.peer)
-            self.fail(command, correlation, inside())
-        else:
-            self.reply(command, correlation, *parts)
-
-    def _task_done(self, work: Coroutine[Any, Any, Sequence[Bytes]], task: asyncio.Task[None]) -> None:
-        work.close()  # for the one that was cancelled before it began
-        self._tasks.discard(task)
-        self._done()
-        self._go_on()
-
-    def _done(self) -> None:
-        self._pending -= 1
-        if self._last:
-            self._leave_if_done()
-
-    def _send(self, frame: bytes) -> None:
-        if self._transport is None:
-            return
-        self._out.append(frame)
-        self._out_bytes += len(frame)
-        if self._out_bytes >= JOIN_BYTES_MAX:
-            self.flush()
-        elif not self._flushing:
-            self._flushing = True
-            self._loop.call_soon(self._flush_soon)
-
-    def _flush_soon(self) -> None:
-        self._flushing = False
-        self.flush()
-
-    def flush(self) -> None:
-        if not self._out:
-            return
-        out, self._out = self._out, []
-        self._out_bytes = 0
-        transport = self._transport
-        if transport is not None and not transport.is_closing():
-            transport.write(out[0] if len(out) == 1 else b"".join(out))
 
     # --- who may, and sessions
 
@@ -494,7 +392,3 @@ class Connection(asyncio.BufferedProtocol):
         parked = len(self.reads) + sum(len(session.polls) for session in self.sessions.values())
         if parked >= PARKED_MAX:
             raise TooMany(f"{PARKED_MAX} receives and reads wait on this connection; wait for some of them")
-
-
-def inside() -> TrineError:
-    return TrineError("the command failed inside the server; its log says why")

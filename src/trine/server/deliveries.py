@@ -159,6 +159,7 @@ class Session:
 
     def check(self) -> None:
         if self.group.deleted:
+            self.desk._engine.topic(self.group.topic.name)  # with its topic, or by itself
             raise UnknownGroup(
                 f"group {self.group.name!r} of topic {self.group.topic.name!r} was deleted; join another one"
             )
@@ -212,6 +213,7 @@ class Desk:
         self.group = group
         self.sessions = 0
         self._engine = context.engine
+        self._flushes = context.commits.flushes
         self._log = context.log
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
@@ -255,7 +257,7 @@ class Desk:
         self._called = False
         if not self._round:
             return
-        with self._engine.lock:
+        with self._flushes, self._engine.lock:
             now = self._engine.clock.now_ms()
             if self.group.config.order == "partition":
                 self._serve_owners(now)
@@ -306,6 +308,9 @@ class Desk:
             return False
         try:
             runs = self.lease(waiter.member, most, now)
+            if not runs:
+                return None
+            waiter.give(runs)
         except TrineError as error:
             if isinstance(error, Refused) and isinstance(waiter, Push):
                 return None  # it has not been told, and need not be: the desk looks again
@@ -315,9 +320,6 @@ class Desk:
             self._log.exception("a delivery failed", topic=self.group.topic.name, group=self.group.name)
             waiter.fail(TrineError("the delivery failed inside the server; its log says why"))
             return False
-        if not runs:
-            return None
-        waiter.give(runs)
         return waiter.wants() > 0
 
     def _set_timer(self, now: int) -> None:

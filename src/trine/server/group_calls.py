@@ -192,6 +192,16 @@ async def heartbeat(connection: Connection, call: calls.Heartbeat) -> None:
         session.group.members.heartbeat(session.member, engine.clock.now_ms())
 
 
+async def return_unseen(connection: Connection, call: calls.ReturnUnseen) -> CountReply:
+    engine = connection.context.engine
+    with engine.lock:
+        session = connection.session(call.session)
+        count = session.group.return_unseen(session.member, call.seen, engine.clock.now_ms())
+        lsn = engine.store.end_lsn
+    await connection.context.commits.durable(lsn)
+    return CountReply(count, _level(connection, session.group))
+
+
 async def get_partitions(connection: Connection, call: calls.GetPartitions) -> PartitionsReply:
     with connection.context.engine.lock:
         session = connection.session(call.session)

@@ -7,6 +7,7 @@ housekeeping say by the standard library's logging. Values of messages and secre
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from typing import Any, Final, TextIO
 
@@ -34,7 +35,8 @@ def set_up(config: LogConfig, stream: TextIO | None = None) -> None:
     if as_json:
         renderer = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
     else:
-        renderer = [structlog.dev.ConsoleRenderer(colors=stream.isatty(), timestamp_key="time")]
+        colours = stream.isatty() and not os.environ.get("NO_COLOR")
+        renderer = [structlog.dev.ConsoleRenderer(colors=colours, timestamp_key="time")]
     handler = logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(

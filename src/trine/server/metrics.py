@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, Literal
 
 from prometheus_client import (
@@ -131,14 +131,14 @@ class Metrics:
             ("why",),
             registry=registry,
         )
-        for listener in ("binary", "http"):  # so that they are there before the first one comes
-            for metric in (
-                self.connections,
-                self.connections_opened,
-                self.connections_refused,
-                self.protocol_errors,
-            ):
-                metric.labels(listener)
+        self.connections.labels("http")
+        for metric in (
+            self.connections,
+            self.connections_opened,
+            self.connections_refused,
+            self.protocol_errors,
+        ):
+            metric.labels("binary")  # so that they are there before the first one comes
         self._collector: EngineCollector | None = None
 
     def watch(self, engine: Engine) -> None:
@@ -159,6 +159,10 @@ class Metrics:
 
     def connection_closed(self, listener: Listener) -> None:
         self.connections.labels(listener).dec()
+
+    def count_connections(self, listener: Listener, count: Callable[[], int]) -> None:
+        """Of a listener that counts them itself."""
+        self.connections.labels(listener).set_function(count)
 
     def connection_refused(self, listener: Listener) -> None:
         """One too many."""

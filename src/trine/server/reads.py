@@ -32,6 +32,7 @@ class PendingRead:
 class Reads:
     def __init__(self, context: Context) -> None:
         self._engine = context.engine
+        self._flushes = context.commits.flushes
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._waiting: dict[Log, set[PendingRead]] = {}
@@ -80,5 +81,6 @@ class Reads:
             for read in some
             if log.next_offset > read.offset or self._engine.closed
         ]
-        for read in due:
-            self.end(read)
+        with self._flushes:
+            for read in due:
+                self.end(read)

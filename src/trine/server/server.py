@@ -17,7 +17,6 @@ import socket
 import ssl
 from typing import Any, Protocol
 
-import trine
 from trine.broker.aio import AsyncBroker
 from trine.broker.engine import Engine
 from trine.broker.housekeeping import Housekeeper
@@ -25,6 +24,7 @@ from trine.broker.opening import MEMORY, open_store
 from trine.log.disk import RealDisk
 from trine.model.clock import Clock
 from trine.model.errors import Closed, InvalidConfig, Locked
+from trine.model.version import VERSION
 from trine.server import tls
 from trine.server.commits import Commits
 from trine.server.config import ListenerConfig, ServerConfig
@@ -75,7 +75,7 @@ class Server:
         self._clock = clock
         self._progress_s = progress_s
         self.log: Any = get_log(node=config.broker.node_id)
-        self.metrics = Metrics(node_id=config.broker.node_id, version=trine.__version__)
+        self.metrics = Metrics(node_id=config.broker.node_id, version=VERSION)
         self.keys: Keys | None = None
         self._http: Listening | None = None
         self._binary: Listening | None = None
@@ -196,7 +196,9 @@ class Server:
         from trine.server.http.listener import listen as listen_http
 
         with self._explaining("http"):
-            return await listen_http(self)
+            listener = await listen_http(self)
+        self.metrics.count_connections("http", lambda: listener.connections)
+        return listener
 
     async def _listen_binary(self, context: Context) -> Listening:
         from trine.server.tcp import listen

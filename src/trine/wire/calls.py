@@ -322,6 +322,15 @@ class Heartbeat(Call):
     session: Whole
 
 
+class ReturnUnseen(Call):
+    """After a connection broke and the consumer has joined again: `seen` is the last lease it got, by partition. What
+    was leased to it since was lost on the way, and comes again at once. Nothing is returned while another session has
+    the same member's name."""
+
+    session: int
+    seen: dict[int, int]
+
+
 class GetPartitions(Call):
     session: Whole
 
@@ -518,6 +527,7 @@ REPLIES: Final[dict[type[Call], Any]] = {
     Subscribe: str,
     Leave: None,
     Heartbeat: None,
+    ReturnUnseen: CountReply,
     GetPartitions: PartitionsReply,
     OpenReader: dict[int, int],
     CommitReader: None,

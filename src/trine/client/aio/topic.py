@@ -22,16 +22,18 @@ from trine.client.topics import (
     level_number,
     needs_server,
     placed,
+    receipt_of,
     replied,
+    single_parts,
     wire_outgoing,
 )
 from trine.log import batch
 from trine.log.stored import DeadLetter, StoredMessage
 from trine.model.description import GroupDescription, Lag, Scheduled, TopicDescription
 from trine.model.duration import duration_ms, instant_ms
-from trine.model.errors import EmptyBatch, InvalidInput, StaleMetadata, UnknownTopic
+from trine.model.errors import EmptyBatch, InvalidInput, MessageTooLarge, StaleMetadata, UnknownTopic
 from trine.model.ids import check_name
-from trine.model.limits import SEND_BUFFER_BYTES
+from trine.model.limits import KEY_BYTES_MAX, SEND_BUFFER_BYTES
 from trine.model.message import (
     Duration,
     Headers,
@@ -44,6 +46,7 @@ from trine.model.message import (
     outgoing_many,
 )
 from trine.model.options import GroupConfig
+from trine.model.partitioning import partition_of
 from trine.wire import calls
 from trine.wire.bodies import SERVER_CHOOSES, write_publish
 from trine.wire.frames import Command
@@ -90,6 +93,16 @@ class AsyncTopic:
         wait: Duration | None = None,
     ) -> PublishReceipt:
         """Publishes one message. `wait` is how long to wait for room in a full topic."""
+        known = self._broker._topics.known.get(self.name)
+        if (
+            type(value) is bytes and known is not None and len(value) <= known.plain_bytes_max
+            and headers is delay is deliver_at is ttl is dedup_id is partition is producer is wait is None
+            and (key is None or type(key) is bytes)
+        ):  # fmt: skip
+            try:
+                return await self._publish_value(known, key, value, priority, level_number(durability))
+            except (StaleMetadata, UnknownTopic):
+                self._broker._topics.forget(self.name)
         message = Outgoing(
             value=value, key=key, headers=headers, priority=priority, delay=delay, deliver_at=deliver_at,
             ttl=ttl, dedup_id=dedup_id, partition=partition, producer=producer,
@@ -106,6 +119,21 @@ class AsyncTopic:
             return await self._put(known, [made], 1, level, wait_ms)
 
         return (await self._admitted(once, wait))[0]
+
+    async def _publish_value(
+        self, known: Known, key: bytes | None, value: bytes, priority: str | None, level: int
+    ) -> PublishReceipt:
+        """The hot path: a value, perhaps with a key, and nothing to look into."""
+        config = known.config
+        if key is not None and len(key) > KEY_BYTES_MAX:
+            raise MessageTooLarge(f"the key has {len(key)} bytes; {KEY_BYTES_MAX} are allowed")
+        lane = config.default_lane if priority is None else config.lane_number(priority)
+        data = batch.encode_single(
+            self._caller.now_ms(), key, value, None, lane=lane, compression=known.compression
+        )
+        number = SERVER_CHOOSES if key is None else partition_of(key, config.partitions)
+        parts = single_parts(known, level, number, data)
+        return receipt_of(self.name, await self._caller.request(Command.PUBLISH, *parts))
 
     async def publish_many(
         self,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 from trine.client.sending import Gathering
 from trine.client.sync_link import Sent
 from trine.model.errors import Closed, InvalidOption
-from trine.model.message import Duration, Headers, Outgoing, draft
+from trine.model.message import Draft, Duration, Headers, Outgoing, draft
 
 if TYPE_CHECKING:
     from trine.client.sync.topic import Topic
@@ -90,11 +90,18 @@ class Sender:
         gathering = self._gathering
         if gathering is None:
             gathering = self._begun()
-        message = Outgoing(
-            value=value, key=key, headers=headers, priority=priority, ttl=ttl, partition=partition,
-            producer=producer,
-        )  # fmt: skip
-        one = draft(message, gathering.known.config, self._caller.now_ms())
+        known = gathering.known
+        if (
+            type(value) is bytes and len(value) <= known.plain_bytes_max
+            and key is headers is priority is ttl is partition is producer is None
+        ):  # fmt: skip
+            one = Draft(None, value, [], known.config.default_lane, 0, False, None, None)
+        else:
+            message = Outgoing(
+                value=value, key=key, headers=headers, priority=priority, ttl=ttl, partition=partition,
+                producer=producer,
+            )  # fmt: skip
+            one = draft(message, known.config, self._caller.now_ms())
         sent = self._caller.sent()
         while not gathering.put(one, sent):
             self._caller.run(gathering.room())

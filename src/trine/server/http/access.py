@@ -15,11 +15,15 @@ from litestar.handlers.base import BaseRouteHandler
 
 from trine.model.errors import Forbidden
 from trine.server.context import Context
+from trine.server.http.problems import BadRequest
 from trine.server.keys import ANONYMOUS, Principal
 
 OPEN: Final = frozenset({"/health", "/ready", "/version", "/openapi.json", "/docs"})
 """What needs no key: it tells nothing of what is stored."""
 LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+NUMBERS: Final = ("partition", "from_offset", "to_offset")
+"""Parameters that may be left out: Litestar takes the word null for that too."""
 
 Headers = dict[bytes, bytes]
 
@@ -73,6 +77,9 @@ def _is_local(host: str) -> bool:
 
 
 def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+    for name in NUMBERS:
+        if connection.query_params.get(name, "").lower() == "null":
+            raise BadRequest(400, f"{name} is a whole number, and null is none; leave it out")
     action = handler.opt.get("may")
     if action is not None and handler.opt.get("topic") != "later":
         principal_of(connection).check(action, connection.path_params.get("topic"))

@@ -14,7 +14,7 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme, Tag
 
-import trine
+from trine.model.version import VERSION
 from trine.server.context import Context, Host
 from trine.server.http import (
     dead_letters,
@@ -36,6 +36,7 @@ from trine.server.http.dead_letters import Jobs
 from trine.server.http.delivery import Presence
 from trine.server.http.gate import Gate
 from trine.server.http.problems import answer_problem
+from trine.server.http.requests import Given
 from trine.server.http.schema import describe
 from trine.server.http.streams import Streams
 from trine.server.keys import Principal
@@ -98,15 +99,12 @@ class Shared:
 
 
 class App:
-    """What uvicorn serves: the gate, and behind it Litestar."""
+    """What is served: the gate, which uvicorn calls, and behind it Litestar."""
 
     def __init__(self, host: Host) -> None:
         self.shared = Shared(host)
         self.litestar = _litestar(host, self.shared)
         self.gate = Gate(host, self.litestar)
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        await self.gate(scope, receive, send)
 
     def stop(self) -> None:
         """Ends what runs by itself; the listener is closed by then."""
@@ -118,22 +116,25 @@ def make_app(host: Host) -> App:
 
 
 def _litestar(host: Host, shared: Shared) -> Litestar:
+    # Each asks for the one before it: Litestar resolves what is independent in tasks of their own, which cost more
+    # than all that is given here.
+
     def give_context() -> Context:
         return shared.context
 
-    def give_principal(request: ASGIConnection[Any, Any, Any, Any]) -> Principal:
+    def give_principal(request: ASGIConnection[Any, Any, Any, Any], context: Given[Any]) -> Principal:
         return principal_of(request)
 
-    def give_presence() -> Presence:
+    def give_presence(principal: Given[Any]) -> Presence:
         return shared.members()
 
-    def give_jobs() -> Jobs:
+    def give_jobs(principal: Given[Any]) -> Jobs:
         return shared.jobs
 
-    def give_sampler() -> Sampler:
+    def give_sampler(principal: Given[Any]) -> Sampler:
         return shared.sampler
 
-    def give_streams() -> Streams:
+    def give_streams(sampler: Given[Any]) -> Streams:
         return shared.streams
 
     app = Litestar(
@@ -174,7 +175,7 @@ def document() -> dict[str, Any]:
             dependencies={name: stand_in() for name in names},
             openapi_config=OpenAPIConfig(
                 title="Trine",
-                version=trine.__version__,
+                version=VERSION,
                 description=DESCRIPTION,
                 use_handler_docstrings=True,
                 render_plugins=[JsonRenderPlugin()],
@@ -213,7 +214,7 @@ async def openapi() -> Response[bytes]:
 @get("/docs", include_in_schema=False)
 async def docs() -> Response[bytes]:
     headers = {"content-security-policy": POLICY, "x-content-type-options": "nosniff"}
-    return Response(_page(), media_type="text/html; charset=utf-8", headers=headers)
+    return Response(_page(), media_type="text/html", headers=headers)
 
 
 HANDLERS: Final[list[Any]] = [

@@ -21,7 +21,7 @@ from trine.server.context import Context
 from trine.server.http.bodies import LetterOut, When, either, letter_out
 from trine.server.http.publishing import topic_of
 from trine.server.http.reading import ANSWER_BYTES_MAX
-from trine.server.http.requests import As, Given, Limit, read, shown_as
+from trine.server.http.requests import As, Given, Limit, read
 from trine.server.keys import Principal
 
 LETTERS = "/v1/topics/{topic:str}/dead-letters"
@@ -123,7 +123,7 @@ async def list_letters(
     group: FromQuery[str | None] = None,
     key: FromQuery[str | None] = None,
     limit: Limit = 100,
-    show: As = None,
+    show: As = "auto",
 ) -> Letters:
     """Messages of this topic that were given up on and not redriven or purged yet. `reason` matches a part."""
     found: list[DeadLetter] = []
@@ -138,7 +138,7 @@ async def list_letters(
             found.append(letter)
             size += len(letter.value or b"")
     found.sort(key=lambda letter: letter.timestamp_ms)
-    return Letters([letter_out(one, shown_as(show)) for one in found], more)
+    return Letters([letter_out(one, show) for one in found], more)
 
 
 def buried(context: Context, topic: str) -> Iterator[DeadLetter]:
@@ -166,7 +166,7 @@ async def show_letter(
     partition: FromPath[int],
     offset: FromPath[int],
     context: Given[Context],
-    show: As = None,
+    show: As = "auto",
 ) -> LetterOut:
     """A dead letter by its place among the dead letters (its id is `<topic>.dlq/partition/offset`)."""
     engine = context.engine
@@ -179,7 +179,7 @@ async def show_letter(
             if one.log.start_offset <= offset < one.log.next_offset and not part.ledger.is_settled(offset):
                 record = one.record(offset)
                 if record is not None:
-                    return letter_out(DeadLetter(record, one.origin, one.lane_of(offset)), shown_as(show))
+                    return letter_out(DeadLetter(record, one.origin, one.lane_of(offset)), show)
     raise UnknownMessage(
         f"topic {topic!r} has no dead letter {partition}/{offset}; it may have been redriven or purged"
     )

@@ -45,6 +45,8 @@ class Gate:
     def __init__(self, host: Host, app: ASGIApp) -> None:
         self._host = host
         self._app = app
+        self._published: Any = None
+        """The counter of publishes that went well: to look it up takes longer than to count."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -100,10 +102,7 @@ class Gate:
                 await refuse(scope, send, problems.problem_of(error, path))
             return
         scope["state"]["principal"] = principal
-        try:
-            await self._app(scope, receive, _patient(send, context))
-        except TimeoutError:
-            context.log.warning("slow reader closed", path=path, peer=peer)
+        await self._app(scope, receive, _patient(send, scope, context))
 
     async def _publish(
         self, context: Context, topic: str, scope: Scope, headers: Headers, receive: Receive, send: Send
@@ -111,7 +110,9 @@ class Gate:
         body = await read_body(receive, headers, self._host.config.limits.body_bytes)
         kind = headers.get(b"content-type", b"").decode("latin-1")
         answered = await publish_bytes(context, topic, body, kind, scope["query_string"])
-        context.metrics.answered(200)
+        if self._published is None:
+            self._published = context.metrics.http_requests.labels("2xx")
+        self._published.inc()
         await respond(send, 200, answered, [JSON])
 
     async def _health(self, scope: Scope, send: Send) -> None:
@@ -185,14 +186,18 @@ async def refuse(scope: Scope, send: Send, problem: Problem) -> None:
     await send(end)
 
 
-def _patient(send: Send, context: Context) -> Send:
+def _patient(send: Send, scope: Scope, context: Context) -> Send:
     """`send` with an end to its patience, for it waits while the client's buffer is full; statuses are counted."""
 
     async def bounded(message: Any) -> None:
         if message["type"] == "http.response.start":
             context.metrics.answered(message["status"])
-        async with asyncio.timeout(SEND_SECONDS_MAX):
-            await send(message)
+        try:
+            async with asyncio.timeout(SEND_SECONDS_MAX):
+                await send(message)
+        except TimeoutError:
+            context.log.warning("slow reader closed", path=scope["path"], peer=scope.get("client"))
+            scope["trine.abort"]()  # to close it politely would be to wait for it
 
     return bounded
 

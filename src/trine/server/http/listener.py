@@ -11,6 +11,8 @@ from typing import Final
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.http11 import Request
 
 from trine.model.limits import KIB, MIB
 from trine.server.context import Host
@@ -23,30 +25,40 @@ KEEP_ALIVE_S: Final = 65
 FRAME_BYTES_MAX: Final = 1 * MIB
 """One WebSocket frame from a client: receipts, and no messages."""
 BACKLOG: Final = 2048
+GOODBYE_S: Final = 1.0
+"""How long streams may take to say that the server closes: they are told at once."""
 
 
 class Protocol(HttpToolsProtocol):
-    """uvicorn's, with a limit on what headers may hold."""
+    """uvicorn's, with a limit on what headers may hold, and a way to end a connection that takes nothing."""
 
+    _in_headers = False
     _header_bytes = 0
 
+    def data_received(self, data: bytes) -> None:
+        if self._in_headers:
+            self._header_bytes += len(data)
+            if self._header_bytes > HEADERS_BYTES_MAX:
+                self.transport.abort()
+                return
+        super().data_received(data)
+
     def on_message_begin(self) -> None:
+        self._in_headers = True
         self._header_bytes = 0
         super().on_message_begin()
+        self.scope["trine.abort"] = self.transport.abort  # type: ignore[typeddict-unknown-key]
 
-    def on_url(self, url: bytes) -> None:
-        self._count(len(url))
-        super().on_url(url)
+    def on_headers_complete(self) -> None:
+        self._in_headers = False
+        super().on_headers_complete()
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._count(len(name) + len(value))
-        super().on_header(name, value)
 
-    def _count(self, more: int) -> None:
-        self._header_bytes += more
-        if self._header_bytes > HEADERS_BYTES_MAX:
-            # The parser turns it into its own error, which uvicorn answers with 400 before it closes.
-            raise ValueError(f"the headers have more than {HEADERS_BYTES_MAX} bytes")
+class WebSocketProtocol(WebSocketsSansIOProtocol):
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        if hasattr(self, "scope"):  # it was a good request
+            self.scope["trine.abort"] = self.transport.abort  # type: ignore[typeddict-unknown-key]
 
 
 class HttpListener:
@@ -65,9 +77,9 @@ class HttpListener:
         listener = config.broker.listeners.http
         bound = bind(listener.host, listener.port)
         settings = uvicorn.Config(
-            self.app,
+            self.app.gate,
             http=Protocol,
-            ws="websockets-sansio",
+            ws=WebSocketProtocol,
             ws_max_size=FRAME_BYTES_MAX,
             ws_per_message_deflate=False,
             lifespan="off",
@@ -88,6 +100,11 @@ class HttpListener:
         self._ticking = asyncio.create_task(server.main_loop(), name="trine http")
         host, port = bound.getsockname()[:2]
         self.address = (host, port)
+
+    @property
+    def connections(self) -> int:
+        """How many are open, WebSockets too."""
+        return len(self._uvicorn.server_state.connections) if self._uvicorn is not None else 0
 
     def close(self) -> None:
         """No new connections; requests that are under way finish."""
@@ -117,6 +134,10 @@ class HttpListener:
 
     async def _end(self, server: uvicorn.Server) -> None:
         assert self._ticking is not None
+        for listening in server.servers:
+            listening.close()
+        # Streams say why they end; uvicorn would cut them off first.
+        await self.app.shared.streams.ended(GOODBYE_S)
         await server.shutdown()
         await self._ticking
         self.app.stop()

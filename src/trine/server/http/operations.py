@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from litestar import Response, get
 
-import trine
+from trine.model.version import VERSION
 from trine.server.context import Context
 from trine.server.http.counters import Counters, Sampler
 from trine.server.http.requests import Given
@@ -29,7 +29,7 @@ class Statistics(msgspec.Struct, frozen=True):
 
 @get("/version", tags=["operations"], summary="The server's version")
 async def version() -> Version:
-    return Version("trine", trine.__version__, "v1")
+    return Version("trine", VERSION, "v1")
 
 
 @get(
@@ -41,7 +41,9 @@ async def version() -> Version:
 async def metrics(context: Given[Context], principal: Given[Principal]) -> Response[bytes]:
     """All topics are in them, so the key must be for all topics."""
     principal.check("read", "*")
-    return Response(await asyncio.to_thread(context.metrics.text), media_type=CONTENT_TYPE)
+    return Response(
+        await asyncio.to_thread(context.metrics.text), media_type=CONTENT_TYPE.removesuffix("; charset=utf-8")
+    )
 
 
 @get(

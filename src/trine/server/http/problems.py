@@ -9,6 +9,7 @@ without it.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +19,8 @@ from litestar.exceptions import HTTPException, ValidationException
 from trine.model import errors
 from trine.model.errors import TrineError
 
+MISSING: Final = re.compile(r"Missing required \w+ parameter '([^']+)'")
+"""How Litestar says it."""
 MEDIA_TYPE: Final = "application/problem+json"
 
 STATUS: Final[dict[str, int]] = {
@@ -134,7 +137,9 @@ def problem_of(error: BaseException, instance: str) -> Problem:
     if isinstance(error, TrineError):
         return make(STATUS.get(error.code, 500), error.code, error.message, instance)
     if isinstance(error, ValidationException):
-        return make(400, "bad_request", "the parameters are off", instance, _faults(error.extra))
+        faults = _faults(error)
+        told = "; ".join(f"{fault.field}: {fault.message}" for fault in faults) or error.detail
+        return make(400, "bad_request", f"the parameters are off: {told}", instance, faults)
     if isinstance(error, HTTPException) and error.status_code < 500:
         status = error.status_code
         return make(status, OF_HTTP.get(status, "bad_request"), _told(status, error), instance)
@@ -180,11 +185,15 @@ def bad_body(error: Exception) -> BadRequest:
     return BadRequest(400, f"the body is off at {field}: {what}", [Fault(field, what)])
 
 
-def _faults(extra: Any) -> list[Fault]:
-    if not isinstance(extra, list):
+def _faults(error: ValidationException) -> list[Fault]:
+    if (missing := MISSING.search(error.detail)) is not None:
+        return [Fault(missing[1], "it is needed, and is not there")]
+    if not isinstance(error.extra, list):
         return []
     return [
-        Fault(str(one.get("key", "?")), str(one.get("message", ""))) for one in extra if isinstance(one, dict)
+        Fault(str(one.get("key", "?")), str(one.get("message", "")))
+        for one in error.extra
+        if isinstance(one, dict)
     ]
 
 

@@ -44,7 +44,7 @@ from trine.server.http.groups import (
     reject_runs,
     settled,
 )
-from trine.server.http.requests import As, Given, shown_as
+from trine.server.http.requests import As, Given
 from trine.server.http.streams import Streams, close
 from trine.server.keys import Principal
 
@@ -77,7 +77,7 @@ async def consume(
     principal: Given[Principal],
     streams: Given[Streams],
     member: FromQuery[str | None] = None,
-    show: As = None,
+    show: As = "auto",
 ) -> None:
     await socket.accept()
     try:
@@ -87,10 +87,10 @@ async def consume(
         consumer = context.broker.topic(topic).group(group).consumer(check_name(name, "member"))
         with streams.one_more():
             async with consumer:
-                await Pushing(socket, context, principal, consumer, (topic, group), shown_as(show)).run()
+                await Pushing(socket, context, principal, consumer, (topic, group), show).run()
     except TrineError as error:
         await close(socket, 1008, error.message)
-    except WebSocketDisconnect:
+    except (WebSocketDisconnect, OSError):  # it went away
         pass
 
 

@@ -18,7 +18,7 @@ from trine.model.limits import MIB
 from trine.server.context import Context
 from trine.server.http.bodies import MessageOut, message_out
 from trine.server.http.publishing import topic_of
-from trine.server.http.requests import As, Given, Instant, Limit, WaitFor, Whole, shown_as
+from trine.server.http.requests import As, Given, Instant, Limit, WaitFor, Whole
 from trine.server.http.waiting import first_of, ringing, wait_ms, watching
 
 ANSWER_BYTES_MAX: Final = 16 * MIB
@@ -45,7 +45,7 @@ async def read_messages(
     to_time: Instant = None,
     limit: Limit = 100,
     wait: WaitFor = None,
-    show: As = None,
+    show: As = "auto",
 ) -> Messages:
     """By offset (of one partition) or by time, oldest first. `to_offset` and `to_time` are not included. Fewer than
     `limit` may come when they are large.
@@ -63,8 +63,7 @@ async def read_messages(
                 if found or left <= 0 or context.closing.is_set() or gone.done():
                     break
                 await first_of(context, bell, left, gone)
-    form = shown_as(show)
-    return Messages(messages=[message_out(one, form) for one in found], next_offset=end, more=more)
+    return Messages(messages=[message_out(one, show) for one in found], next_offset=end, more=more)
 
 
 class Span(msgspec.Struct, frozen=True):

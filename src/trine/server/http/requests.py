@@ -19,7 +19,7 @@ Given: TypeAlias = NamedDependency[SkipValidation[T]]
 
 Limit = Annotated[int, QueryParameter(ge=1, le=10_000, description="The most that is answered.")]
 As = Annotated[
-    Show | None,
+    Show,
     QueryParameter(
         name="as",
         description="How content is shown: `json`, `text`, `base64`, or the first of these that can hold it (`auto`).",
@@ -55,10 +55,6 @@ async def read(request: Request[Any, Any, Any], kind: type[T]) -> T:
 
 
 _DECODERS: dict[type[Any], msgspec.json.Decoder[Any]] = {}
-
-
-def shown_as(show: Show | None) -> Show:
-    return show or "auto"
 
 
 BODIES: dict[str, Any] = {

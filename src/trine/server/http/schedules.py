@@ -15,7 +15,7 @@ from trine.model.errors import UnknownSchedule
 from trine.model.ids import parse_schedule_id
 from trine.server.context import Context
 from trine.server.http.bodies import MessageIn, Name, Show, Span, When, outgoing, put_bytes, shown_content
-from trine.server.http.requests import As, Given, Limit, read, shown_as
+from trine.server.http.requests import As, Given, Limit, read
 from trine.server.keys import Principal
 
 ScheduleName = Annotated[str, PathParameter(description="As publish answered it: `orders@494221-17`.")]
@@ -80,7 +80,7 @@ async def list_schedules(
     context: Given[Context],
     principal: Given[Principal],
     limit: Limit = 100,
-    show: As = None,
+    show: As = "auto",
 ) -> Schedules:
     """Soonest first; only topics the key may read."""
     found: list[Scheduled] = []
@@ -88,7 +88,7 @@ async def list_schedules(
         if topic.scheduled and principal.may("read", topic.name):
             found += await context.broker.topic(topic.name).schedules(limit)
     found.sort(key=lambda one: one.due_ms)
-    return Schedules([_shown(one, shown_as(show)) for one in found[:limit]])
+    return Schedules([_shown(one, show) for one in found[:limit]])
 
 
 @get(
@@ -98,11 +98,11 @@ async def list_schedules(
     summary="What waits, in a topic",
 )
 async def list_topic_schedules(
-    topic: FromPath[str], context: Given[Context], limit: Limit = 100, show: As = None
+    topic: FromPath[str], context: Given[Context], limit: Limit = 100, show: As = "auto"
 ) -> Schedules:
     """Soonest first."""
     found = await context.broker.topic(topic).schedules(limit)
-    return Schedules([_shown(one, shown_as(show)) for one in found])
+    return Schedules([_shown(one, show) for one in found])
 
 
 @delete(

@@ -66,6 +66,9 @@ def _plain(parameter: dict[str, Any]) -> dict[str, Any]:
         schema.update(kinds[0])
     elif kinds:
         schema["oneOf"] = kinds
+    if isinstance(schema.get("type"), list):
+        schema["type"] = next(kind for kind in schema["type"] if kind != "null")
+        schema["enum"] = [one for one in schema["enum"] if one is not None]
     schema.pop("description", None)
     if schema.get("type") == "integer":
         schema.setdefault("minimum", 0)

@@ -25,7 +25,7 @@ from trine.server.http.delivery import Presence, member_name, receive
 from trine.server.http.groups import NotSettled, Received, Settled, ack_runs, settled
 from trine.server.http.options import CreateTopic, TopicOut
 from trine.server.http.publishing import publish_given
-from trine.server.http.requests import As, Given, WaitFor, read, shown_as
+from trine.server.http.requests import As, Given, WaitFor, read
 from trine.server.http.topics import create
 from trine.server.http.waiting import wait_ms
 from trine.server.keys import Principal
@@ -110,7 +110,7 @@ async def simple_consume(
     most: Annotated[int, QueryParameter(name="max", ge=1, le=RECEIVE_MAX)] = 1,
     wait: WaitFor = None,
     member: FromQuery[str | None] = None,
-    show: As = None,
+    show: As = "auto",
 ) -> Received:
     """Leases them: ack each by its receipt before its deadline, or it comes again."""
     principal.check("consume", topic)
@@ -123,7 +123,7 @@ async def simple_consume(
         member_name(member, principal),
         most,
         wait_ms(wait),
-        shown_as(show),
+        show,
     )
     return Received(found)
 

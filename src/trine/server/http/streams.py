@@ -32,7 +32,7 @@ from trine.server.http import problems
 from trine.server.http.bodies import message_out
 from trine.server.http.counters import Counters, Sampler
 from trine.server.http.publishing import topic_of
-from trine.server.http.requests import As, Given, Instant, Whole, shown_as
+from trine.server.http.requests import As, Given, Instant, Whole
 from trine.server.http.waiting import first_of, ringing
 from trine.server.keys import Principal
 
@@ -55,15 +55,30 @@ class Streams:
 
     def __init__(self) -> None:
         self._open = 0
+        self._none = asyncio.Event()
+        self._none.set()
+
+    @property
+    def open(self) -> int:
+        return self._open
+
+    async def ended(self, seconds: float) -> None:
+        """Until none is open, or the time is over."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._none.wait()
 
     @contextlib.contextmanager
     def one_more(self) -> Iterator[None]:
         self.check()
         self._open += 1
+        self._none.clear()
         try:
             yield
         finally:
             self._open -= 1
+            if not self._open:
+                self._none.set()
 
     def check(self) -> None:
         if self._open >= STREAMS_MAX:
@@ -124,7 +139,7 @@ async def counter_stream(
         await close(socket, 1001, "the server is closing")
     except TrineError as error:
         await close(socket, 1008, error.message)
-    except WebSocketDisconnect:
+    except (WebSocketDisconnect, OSError):  # it went away
         pass
 
 
@@ -166,7 +181,7 @@ async def tail(
     partition: Whole = None,
     from_offset: Whole = None,
     from_time: Instant = None,
-    show: As = None,
+    show: As = "auto",
 ) -> Stream:
     """`event: message` for each message, from now on, or from an offset (of one partition) or a time. A reader that
     reconnects with `Last-Event-ID` goes on where it was.
@@ -175,7 +190,6 @@ async def tail(
     known = request.headers.get("last-event-id")
     with context.engine.lock:
         positions = _positions(context, topic, partition, from_offset, from_time, known)
-    form = shown_as(show)
 
     async def events() -> AsyncIterator[bytes]:
         engine = context.engine
@@ -194,7 +208,7 @@ async def tail(
                 for message in found:
                     positions[message.partition] = message.offset + 1
                     told_id = _id(positions)
-                    yield event("message", msgspec.json.encode(message_out(message, form)), told_id)
+                    yield event("message", msgspec.json.encode(message_out(message, show)), told_id)
                 if not found:
                     await first_of(context, bell, QUIET_MS)
                     if not bell.is_set():

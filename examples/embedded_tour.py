@@ -1,4 +1,4 @@
-"""A tour of the embedded library: `make run`, or `python examples/tour.py`.
+"""A tour of the embedded library: `make run-embedded`, or `python examples/embedded_tour.py`.
 
 It opens a store in a temporary folder, prints what happens message by message, and kills a process of its own with
 SIGKILL on the way, to show what is there afterwards. Each chapter is a function; read it beside its output.
