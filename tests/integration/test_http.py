@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.http_server import Http, serving
+from tests.integration.http_server import Http, serving
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from tests.http_server import Http, config, serving
+from tests.integration.http_server import Http, config, serving
 from trine.model import errors
 from trine.server.config import LimitsConfig
 from trine.server.context import Readiness

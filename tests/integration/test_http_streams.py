@@ -14,7 +14,7 @@ import pytest_asyncio
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tests.http_server import Http, config, serving
+from tests.integration.http_server import Http, config, serving
 from trine.server.http import gate, streams
 from trine.server.keys import create_key, delete_key
 
@@ -85,7 +85,8 @@ async def test_counters_come_as_events(http: Http, monkeypatch: pytest.MonkeyPat
         break
 
 
-async def test_counters_come_over_a_websocket(http: Http) -> None:
+async def test_counters_come_over_a_websocket(http: Http, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "EVERY_SECONDS", 0.05)
     await http.post("/v1/topics/orders/publish", {"value": 1})
     async with socket(http, "/v1/stream") as connection:
         first = await told(connection)
@@ -93,6 +94,8 @@ async def test_counters_come_over_a_websocket(http: Http) -> None:
             first = await told(connection)
         assert first["skipped"] == 0
         assert (await told(connection))["counters"]["at"] > first["counters"]["at"]
+        metrics = (await http.client.get("/metrics")).text
+        assert 'trine_connections{listener="http"} 2.0' in metrics
 
 
 async def test_streams_are_counted_and_limited(http: Http, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import re
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -22,7 +23,7 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
-from tests.http_server import config
+from tests.integration.http_server import config
 from trine.server.http.app import HANDLERS, document
 from trine.server.server import Server
 
@@ -140,6 +141,13 @@ def test_every_handler_is_in_the_document_once() -> None:
     for operation in said:
         assert operation["summary"]
         assert operation["tags"]
+
+
+def test_every_path_is_in_the_documentation() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "http.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"(/[\w/{}-]*)`", page))
+    assert set(document()["paths"]) <= shown
+    assert "/v1/stream" in shown
 
 
 def test_every_reference_leads_somewhere() -> None:

@@ -314,6 +314,28 @@ async def test_push_sees_retries_become_due(served: Served) -> None:
     assert [run.attempt for run in again] == [2]
 
 
+async def test_push_goes_on_when_acks_make_room_in_flight(served: Served) -> None:
+    peer = await with_topic(served)
+    session = (await peer.join("t", "g", in_flight_max=2)).session
+    await peer.ask(Command.START, bodies.write_start(session, 100, 10))
+    await peer.publish("t", *(b"%d" % number for number in range(6)))
+    got: list[bytes | None] = []
+    while len(got) < 6:
+        _, runs = await peer.delivery()
+        got += values(runs)
+        await peer.ack(session, runs)
+    assert got == [b"%d" % number for number in range(6)]
+
+
+async def test_a_push_to_a_deleted_group_says_so(served: Served) -> None:
+    peer = await with_topic(served)
+    session = (await peer.join("t", "g")).session
+    await peer.ask(Command.START, bodies.write_start(session, 100, 10))
+    await peer.call(calls.DeleteGroup(topic="t", group="g"))
+    with pytest.raises(errors.UnknownGroup):
+        await peer.delivery()
+
+
 async def test_pushes_go_round(served: Served) -> None:
     """A message at a time: nobody gets a second one before everybody who waits had a first."""
     admin = await with_topic(served)

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import trine
 import trine.aio
+from tests.integration.conftest import OpenBroker
 
 COUNT = 3000
 
 
-def test_many_threads_publish_and_consume_each_message_once(tmp_path: Path) -> None:
-    with trine.open(str(tmp_path / "data")) as broker:
+def test_many_threads_publish_and_consume_each_message_once(tmp_path: Path, open_broker: OpenBroker) -> None:
+    with open_broker(str(tmp_path / "data")) as broker:
         topic = broker.create_topic("t", partitions=4)
         seen: list[bytes] = []
         lock = threading.Lock()
@@ -52,8 +53,8 @@ def test_many_threads_publish_and_consume_each_message_once(tmp_path: Path) -> N
         assert topic.group("g").lag().count == 0
 
 
-def test_a_waiting_consumer_wakes_when_a_message_comes(tmp_path: Path) -> None:
-    with trine.open(str(tmp_path / "data")) as broker:
+def test_a_waiting_consumer_wakes_when_a_message_comes(tmp_path: Path, open_broker: OpenBroker) -> None:
+    with open_broker(str(tmp_path / "data")) as broker:
         topic = broker.create_topic("t")
         got: list[trine.Messages] = []
         with topic.group("g").consumer("m") as consumer:

@@ -223,3 +223,10 @@ def test_confirmed_publishes_and_acks_survive_kills_of_the_server(tmp_path: Path
 @pytest.mark.parametrize("seed", range(5))
 def test_confirmed_publishes_and_acks_survive_many_kills(tmp_path: Path, seed: int) -> None:
     check(tmp_path, kills=20, seed=seed)
+
+
+@pytest.mark.slow
+def test_the_checker_sees_acks_that_a_kill_took_away(tmp_path: Path) -> None:
+    """An ack that is answered from memory is not durable: a checker that passed this would pass anything."""
+    with pytest.raises(AssertionError, match="acks were confirmed"):
+        check(tmp_path, kills=5, seed=1, durability="memory")

@@ -28,6 +28,8 @@ TOPICS = 4
 """Each with one group, in which a quarter of the consumers are."""
 CONNECTING = 50
 """Connections that are being made at once."""
+VALUE = b"v" * 2_000
+"""Large enough that buffers of a fixed size, such as the tails of logs, are full well before the run is over."""
 PREFETCH = 10
 RECEIVED = 5
 """Messages a client is given at once, at most: small, so that one burst is shared by many."""
@@ -94,9 +96,7 @@ class Crowd:
         async with await self._connected() as broker:
             group = broker.topic(topic_of(number)).group("g")
             prefetch = PREFETCH if number // TOPICS % 2 else 0
-            async with group.consumer(
-                f"consumer-{number}", prefetch=PREFETCH if number % 2 else 0
-            ) as consumer:
+            async with group.consumer(f"consumer-{number}", prefetch=prefetch) as consumer:
                 self._joined.put_nowait(None)
                 while True:
                     try:
@@ -114,7 +114,7 @@ class Crowd:
                 await self._gate.wait()
                 self._under_way += 1
                 try:
-                    self.published[number] += (await topic.publish(b"%d" % number)).offset >= 0
+                    self.published[number] += (await topic.publish(VALUE)).offset >= 0
                 except (Unreachable, Closed):
                     pass
                 finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -20,9 +20,14 @@ class Waits:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._syncing: asyncio.Future[None] | None = None
+        self.shared: Callable[[int], Awaitable[None]] | None = None
+        """A server's group commit, which its listeners share with whoever waits here."""
 
     async def durable(self, lsn: int) -> None:
         """Until all below `lsn` is on disk. One sync runs at a time; all that wait meanwhile share the next."""
+        if self.shared is not None:
+            await self.shared(lsn)
+            return
         store = self._engine.store
         while store.synced_lsn < lsn:
             if self._syncing is None or self._syncing.done():

@@ -192,7 +192,8 @@ class Settlement:
             self._count_good(now)
         if self.members.moving:
             self._finish_moves(now)
-        if (self.waiting or self.listeners) and self.config.order != "none":
+        # Others may go on: the next of a key or partition, or whoever waits because too much was in flight.
+        if (self.waiting or self.listeners) and (self.config.order != "none" or self._known_free <= 0):
             self.wake()
         topic = self.topic
         if topic.waiting_publishers or topic.room_listeners:

@@ -112,6 +112,11 @@ class TopicState:
             return self._append(data, number, level)
 
     def _append(self, data: bytearray, number: int | None, level: Level) -> tuple[Published, int]:
+        run, lsn = self._store(data, number, level)
+        return Published(self.name, self.engine.durability(level), run=run), lsn
+
+    def _store(self, data: bytearray, number: int | None, level: Level) -> tuple[tuple[int, int, int], int]:
+        """One batch into the journal and its log; answers (partition, first offset, count), and the lsn."""
         engine = self.engine
         engine.check_open()
         partition = self.partitions[self._sticky() if number is None else number]
@@ -121,8 +126,7 @@ class TopicState:
         lsn = engine.store.commit(((partition.log_id, data),), level)
         partition.apply(data, header)
         self.wake()
-        run = (partition.number, header.base_offset, header.count)
-        return Published(self.name, engine.durability(level), run=run), lsn
+        return (partition.number, header.base_offset, header.count), lsn
 
     def publish_batches(
         self, batches: Sequence[tuple[int | None, bytearray]], level: Level
@@ -132,6 +136,14 @@ class TopicState:
         with engine.lock:
             engine.check_open()
             now = self.now()
+            if len(batches) == 1:
+                ((number, data),) = batches
+                check_batch(data, self.config)
+                if number is not None:
+                    self.partition(number)
+                batch.stamp(data, now)
+                (number, first, count), lsn = self._store(data, number, level)
+                return [(number, count, first)], lsn
             entry = Entry()
             placed: list[tuple[int, int, int]] = []
             sticky = -1

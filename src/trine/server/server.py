@@ -127,13 +127,15 @@ class Server:
         self._spawn(self.metrics.sample_loop())
         engine, housekeeper = await self._open()
         broker = AsyncBroker(engine, housekeeper)
+        commits = Commits(engine, self.metrics.observe_sync)
+        broker._waits.shared = commits.durable
         context = Context(
             config=config,
             broker=broker,
             engine=engine,
             keys=self.keys,
             metrics=self.metrics,
-            commits=Commits(engine, self.metrics.observe_sync),
+            commits=commits,
             log=self.log,
             binary_tls=self._binary_tls,
             http_tls=self.http_tls,

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from trine.client.sync.topic import Topic
 
 
+NOTHING_ELSE = (None,) * 6
+
+
 class Sender:
     """Gathers messages into batches. Close it, or use it as a context manager: it sends what it still has.
 
@@ -93,7 +96,7 @@ class Sender:
         known = gathering.known
         if (
             type(value) is bytes and len(value) <= known.plain_bytes_max
-            and key is headers is priority is ttl is partition is producer is None
+            and (key, headers, priority, ttl, partition, producer) == NOTHING_ELSE
         ):  # fmt: skip
             one = Draft(None, value, [], known.config.default_lane, 0, False, None, None)
         else:

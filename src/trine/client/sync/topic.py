@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 Item = bytes | str | Outgoing | Mapping[str, Any]
 """What `publish_many` takes of each message."""
 
+NOTHING_ELSE = (None,) * 8
 FRAME_HEAD_BYTES = 1024
 """What a PUBLISH has beside its batches, at most: the fixed fields and the topic's name."""
 
@@ -97,7 +98,7 @@ class Topic:
         known = self._broker._topics.known.get(self.name)
         if (
             type(value) is bytes and known is not None and len(value) <= known.plain_bytes_max
-            and headers is delay is deliver_at is ttl is dedup_id is partition is producer is wait is None
+            and (headers, delay, deliver_at, ttl, dedup_id, partition, producer, wait) == NOTHING_ELSE
             and (key is None or type(key) is bytes)
         ):  # fmt: skip
             try:

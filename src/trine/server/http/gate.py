@@ -43,7 +43,7 @@ class Gate:
     """The application that uvicorn calls."""
 
     def __init__(self, host: Host, app: ASGIApp) -> None:
-        self._host = host
+        self.host = host
         self._app = app
         self._published: Any = None
         """The counter of publishes that went well: to look it up takes longer than to count."""
@@ -63,14 +63,14 @@ class Gate:
             await self._enter(scope, receive, send, path)
         except TrineError as error:
             problem = problems.problem_of(error, path)
-            if (context := self._host.context) is not None:
+            if (context := self.host.context) is not None:
                 context.metrics.answered(problem.status)
             await refuse(scope, send, problem)
 
     async def _enter(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
-        context = self._host.context
+        context = self.host.context
         if context is None:
-            told = self._host.readiness.describe()
+            told = self.host.readiness.describe()
             raise BadRequest(503, f"the server is not ready: {_in_words(told)}; /ready tells how far it is")
         if ENCODED.search(scope.get("raw_path") or b"") and not path.startswith(IDS_IN_PATH):
             raise BadRequest(
@@ -98,7 +98,7 @@ class Gate:
             except TrineError:
                 raise
             except Exception as error:
-                problems.log_fault(self._host, error, path)
+                problems.log_fault(self.host, error, path)
                 await refuse(scope, send, problems.problem_of(error, path))
             return
         scope["state"]["principal"] = principal
@@ -107,7 +107,7 @@ class Gate:
     async def _publish(
         self, context: Context, topic: str, scope: Scope, headers: Headers, receive: Receive, send: Send
     ) -> None:
-        body = await read_body(receive, headers, self._host.config.limits.body_bytes)
+        body = await read_body(receive, headers, self.host.config.limits.body_bytes)
         kind = headers.get(b"content-type", b"").decode("latin-1")
         answered = await publish_bytes(context, topic, body, kind, scope["query_string"])
         if self._published is None:
@@ -122,8 +122,8 @@ class Gate:
     async def _ready(self, scope: Scope, send: Send) -> None:
         if await _only_get(scope, send):
             return
-        told = self._host.readiness.describe()
-        if self._host.context is not None and told["state"] == "ready":
+        told = self.host.readiness.describe()
+        if self.host.context is not None and told["state"] == "ready":
             await respond(send, 200, msgspec.json.encode(told), [JSON])
             return
         problem = problems.make(503, "not_ready", f"the server is not ready: {_in_words(told)}", "/ready")

@@ -283,7 +283,7 @@ async def settled(context: Context, topic: str, group: str, receipts: list[str],
 # --- steer
 
 
-@post(f"{GROUP}/seek", status_code=200, opt={"may": "admin", "body": SeekIn}, tags=["groups"], summary="Seek")
+@post(f"{GROUP}/seek", status_code=200, opt={"may": "consume", "body": SeekIn}, tags=["groups"], summary="Seek")
 async def seek(
     request: Request[Any, Any, Any],
     topic: FromPath[str],
@@ -324,7 +324,7 @@ async def resume(topic: FromPath[str], group: FromPath[str], context: Given[Cont
 @post(
     f"{GROUP}/replay",
     status_code=200,
-    opt={"may": "admin", "body": ReplayIn},
+    opt={"may": "consume", "body": ReplayIn},
     tags=["groups"],
     summary="Replay settled messages",
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -17,6 +17,8 @@ from websockets.http11 import Request
 from trine.model.limits import KIB, MIB
 from trine.server.context import Host
 from trine.server.http.app import App, make_app
+from trine.server.http.gate import Gate
+from trine.server.metrics import Metrics
 
 HEADERS_BYTES_MAX: Final = 64 * KIB
 """Of one request; the parser itself has no limit."""
@@ -29,16 +31,47 @@ GOODBYE_S: Final = 1.0
 """How long streams may take to say that the server closes: they are told at once."""
 
 
-class Protocol(HttpToolsProtocol):
+class Counted:
+    """A connection that is in the metrics; those that came before the server was ready are not."""
+
+    _metrics: Metrics | None = None
+
+    def opened(self, gate: Any) -> None:
+        assert isinstance(gate, Gate)
+        if (context := gate.host.context) is not None:
+            self._metrics = context.metrics
+            self._metrics.connection_opened("http")
+
+    def closed(self) -> None:
+        if self._metrics is not None:
+            self._metrics.connection_closed("http")
+            self._metrics = None
+
+
+class Protocol(HttpToolsProtocol, Counted):
     """uvicorn's, with a limit on what headers may hold, and a way to end a connection that takes nothing."""
 
     _in_headers = False
     _header_bytes = 0
 
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.opened(self.config.app)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed()
+        super().connection_lost(exc)
+
+    def handle_websocket_upgrade(self) -> None:
+        super().handle_websocket_upgrade()
+        self.closed()  # the connection is the other protocol's now
+
     def data_received(self, data: bytes) -> None:
         if self._in_headers:
             self._header_bytes += len(data)
             if self._header_bytes > HEADERS_BYTES_MAX:
+                if self._metrics is not None:
+                    self._metrics.protocol_error("http")
                 self.transport.abort()
                 return
         super().data_received(data)
@@ -54,7 +87,15 @@ class Protocol(HttpToolsProtocol):
         super().on_headers_complete()
 
 
-class WebSocketProtocol(WebSocketsSansIOProtocol):
+class WebSocketProtocol(WebSocketsSansIOProtocol, Counted):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.opened(self.config.app)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed()
+        super().connection_lost(exc)
+
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
         if hasattr(self, "scope"):  # it was a good request

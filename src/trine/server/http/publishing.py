@@ -81,8 +81,9 @@ async def publish_bytes(context: Context, topic: str, body: bytes, content_type:
     kind = content_type.partition(";")[0].strip().lower()
     if kind == OCTETS:
         return await _publish_octets(context, topic, body, query)
-    if kind and kind != "application/json" and not kind.endswith("+json"):
-        raise BadRequest(415, f"a message is published as application/json or {OCTETS}, not as {kind}")
+    if kind != "application/json" and not kind.endswith("+json"):
+        given = kind or "nothing: say what the body is"
+        raise BadRequest(415, f"a message is published as application/json or {OCTETS}, not as {given}")
     return await publish_given(context, topic, decode_body(body, DECODER))
 
 

@@ -114,8 +114,12 @@ async def counter_events(
 
     async def events() -> AsyncIterator[bytes]:
         with streams.one_more():
-            async for tick in ticks(context, principal, sampler, topic):
-                yield event("counters", msgspec.json.encode(tick))
+            try:
+                async for tick in ticks(context, principal, sampler, topic):
+                    yield event("counters", msgspec.json.encode(tick))
+            except TrineError as error:
+                yield event("error", problems.encode(problems.problem_of(error, "/v1/events")))
+                return
             yield event("closing", b'"the server is closing"')
 
     return Stream(events(), media_type="text/event-stream", headers=EVENTS)
