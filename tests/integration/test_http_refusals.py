@@ -301,7 +301,7 @@ async def test_keys_open_what_they_are_for(keys_file: str) -> None:
         for action in (
             "purge",
             "groups/g/pause",
-            "groups/g/seek",
+            "groups/g/resume",
             "dead-letters/purge",
             "dead-letters/redrive",
         ):

@@ -119,7 +119,7 @@ def test_the_server_does_what_its_schema_says(case: Any, base: str) -> None:
 
 @pytest.mark.slow
 @schema.parametrize()
-@settings(QUICK, max_examples=300, derandomize=False)
+@settings(QUICK, max_examples=100, derandomize=False)
 def test_the_server_does_what_its_schema_says_at_length(case: Any, base: str) -> None:
     explore(case, base)
 

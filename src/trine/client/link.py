@@ -15,6 +15,7 @@ All of it happens in one event loop; other threads hand their requests over with
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import ssl
 import time
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 PAUSE_FIRST: Final = 0.05
 PAUSE_MAX: Final = 2.0
 """Seconds between attempts to connect: double each time, less a random half, so that clients do not come in waves."""
+
+LEAVE_SECONDS: Final = 5.0
+"""How long closing waits for the answers of groups that are left."""
 
 U32: Final = 0xFFFF_FFFF
 # Plain numbers: a flag of an enum takes longer to test than a frame to read.
@@ -130,8 +134,9 @@ class Link:
         if self._closed:
             return
         if self.connected:
-            leaving = [session.leave() for session in tuple(self.sessions)]
-            await asyncio.wait_for(asyncio.gather(*leaving, return_exceptions=True), self.timeout_ms / 1000)
+            leaving = asyncio.gather(*(one.leave() for one in tuple(self.sessions)), return_exceptions=True)
+            with contextlib.suppress(TimeoutError):  # then the server gives them up by itself
+                await asyncio.wait_for(leaving, min(self.timeout_ms / 1000, LEAVE_SECONDS))
         self._closed = True
         self.connected = False
         if self._runner is not None:

@@ -205,12 +205,16 @@ class Session:
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         body = bodies.write_receive(number, most, wait_ms)
         self.link.send(Command.RECEIVE, (body,), _Received(self, future), bound=self._generation)
-        return self._runs(await future)
+        try:
+            return self._runs(await future)
+        except Closed as error:
+            await asyncio.sleep(CLOSING_PAUSE)
+            raise self.meant(error) from error
 
     def _runs(self, body: bytes) -> list[Leased]:
         _, runs = bodies.read_delivery(memoryview(body))
         for run in runs:
-            self._seen[run.partition] = run.lease
+            self._seen[run.partition] = max(run.lease, self._seen.get(run.partition, -1))
         return [leased(run, self._origin(run.partition)) for run in runs]
 
     def _origin(self, partition: int) -> Origin:
@@ -285,16 +289,24 @@ class Session:
     # --- settle
 
     async def ack(self, held: list[Held]) -> int:
-        number = await self.live()
-        body = await self.link.request(Command.ACK, bodies.write_ack(number, held), bound=self._generation)
-        return bodies.read_settled(memoryview(body))[0]
+        return await self._settled(Command.ACK, bodies.write_ack(await self.live(), held))
 
     async def settle(self, what: int, held: list[Held], delay_ms: int, reason: str) -> int:
         number = await self.live()
-        body = await self.link.request(
-            Command.SETTLE, bodies.write_settle(number, what, delay_ms, reason, held), bound=self._generation
-        )
-        return bodies.read_settled(memoryview(body))[0]
+        return await self._settled(Command.SETTLE, bodies.write_settle(number, what, delay_ms, reason, held))
+
+    async def _settled(self, command: int, body: bytes) -> int:
+        try:
+            answer = await self.link.request(command, body, bound=self._generation)
+        except Closed as error:
+            raise self.meant(error) from error
+        return bodies.read_settled(memoryview(answer))[0]
+
+    def meant(self, error: BaseException) -> BaseException:
+        """A server that shuts down has closed the session, which for its user is a connection that was lost."""
+        if isinstance(error, Closed) and not self._closed and not self.link.closed:
+            return Lost(f"{self.link.address} is shutting down, and takes no more of {self.member!r}")
+        return error
 
     def ack_one(self, lease: Lease, offset: int, reply: Reply) -> None:
         """Acks a message together with others of this turn of the loop."""
@@ -401,6 +413,7 @@ class _Joined:
             for ack in self._acks:
                 self._session._send_acks([ack])
             return
+        told = self._session.meant(exception)
         for _, _, reply in self._acks:
             if not reply.done():
-                reply.set_exception(exception)
+                reply.set_exception(told)

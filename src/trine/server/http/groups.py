@@ -283,7 +283,9 @@ async def settled(context: Context, topic: str, group: str, receipts: list[str],
 # --- steer
 
 
-@post(f"{GROUP}/seek", status_code=200, opt={"may": "consume", "body": SeekIn}, tags=["groups"], summary="Seek")
+@post(
+    f"{GROUP}/seek", status_code=200, opt={"may": "consume", "body": SeekIn}, tags=["groups"], summary="Seek"
+)
 async def seek(
     request: Request[Any, Any, Any],
     topic: FromPath[str],
