@@ -20,6 +20,7 @@ from trine.broker.metadata import PACK, BucketCreated, TopicMeta
 from trine.broker.partition import Partition
 from trine.broker.schedule import Over, Schedule, hour_of, pack_over
 from trine.log import batch
+from trine.log.packing import COMPRESSIONS, chunks
 from trine.model import limits
 from trine.model.durability import Level
 from trine.model.errors import EmptyBatch, InvalidOption, TopicFull, UnknownPartition
@@ -42,8 +43,6 @@ from trine.queue.rows import pack_place
 
 if TYPE_CHECKING:
     from trine.broker.engine import Engine
-
-COMPRESSIONS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 Sequenced = tuple[tuple[int, int], int, int]
 """An idempotent producer's batch: (producer id, epoch), partition, first sequence."""
@@ -86,13 +85,8 @@ class TopicState:
 
     # --- the way in
 
-    def publish_values(
-        self, values: Sequence[bytes], lane: int, level: Level, size: int | None
-    ) -> tuple[Published, int]:
-        """The hot path: values alone, one batch, one partition. `size` is their length, if all have it."""
-        now = self.now()
-        compression = COMPRESSIONS[self.config.compression]
-        data = batch.encode_values(values, now, lane=lane, compression=compression, size=size)
+    def publish_packed(self, data: bytearray, level: Level) -> tuple[Published, int]:
+        """The hot path: values alone, one batch, one partition; see `pack_values`."""
         with self.engine.lock:
             return self._append(data, None, level)
 
@@ -273,7 +267,7 @@ class TopicState:
         places: list[Place | None],
         now: int,
     ) -> None:
-        for chunk in _chunks(drafts, indexes):
+        for chunk in chunks(drafts, indexes):
             flags = 0
             for index in chunk:
                 one = drafts[index]
@@ -472,25 +466,3 @@ class TopicState:
             "scheduled": len(self.schedule),
             "depth": self.depth(),
         }
-
-
-def _chunks(drafts: Sequence[Draft], indexes: list[int]) -> list[list[int]]:
-    """Splits what goes to one place into batches within the limits."""
-    chunks: list[list[int]] = [[]]
-    size = 0
-    for index in indexes:
-        one = drafts[index]
-        bytes_ = (
-            len(one.value or b"")
-            + len(one.key or b"")
-            + sum(len(n) + len(v or b"") for n, v in one.headers)
-            + 64
-        )
-        if chunks[-1] and (
-            size + bytes_ > limits.BATCH_BYTES_MAX or len(chunks[-1]) >= limits.BATCH_MESSAGES_MAX
-        ):
-            chunks.append([])
-            size = 0
-        chunks[-1].append(index)
-        size += bytes_
-    return chunks

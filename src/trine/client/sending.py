@@ -20,9 +20,9 @@ from trine.client.topics import (
     Known,
     Topics,
     chosen_partition,
-    draft_bytes,
     encode_some,
 )
+from trine.log.packing import draft_bytes
 from trine.model.errors import Closed, StaleMetadata, TrineError, UnknownTopic
 from trine.model.limits import BATCH_MESSAGES_MAX
 from trine.model.message import Draft, PublishReceipt

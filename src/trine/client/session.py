@@ -22,7 +22,6 @@ from trine.client.leases import Lease, Leased, leased
 from trine.client.link import Lost
 from trine.log.stored import Origin
 from trine.model.errors import Closed, TrineError, Unreachable
-from trine.model.limits import RECEIVE_MAX
 from trine.wire import bodies
 from trine.wire.bodies import Held
 from trine.wire.calls import (
@@ -41,6 +40,8 @@ from trine.wire.frames import Command
 if TYPE_CHECKING:
     from trine.client.link import Link, Reply
 
+PUSHED_MAX: Final = 2_000
+"""Messages of one delivery that is pushed: they are decoded together, and more would not stay in the CPU's cache."""
 NACK: Final = 1
 REJECT: Final = 2
 EXTEND: Final = 3
@@ -139,7 +140,7 @@ class Session:
         if self.prefetch:
             self._taken = 0
             credits = max(self.prefetch - self._ahead_count, 0)
-            start = bodies.write_start(reply.session, credits, min(self.prefetch, RECEIVE_MAX))
+            start = bodies.write_start(reply.session, credits, min(self.prefetch, PUSHED_MAX))
             await link.request(Command.START, start, bound=generation)
 
     async def revive(self) -> None:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from trine.log import batch
-from trine.model.durability import Level
+from trine.log.packing import COMPRESSIONS, chunks, level_named
 from trine.model.duration import duration_ms, instant_ms
-from trine.model.errors import InvalidOption
-from trine.model.limits import BATCH_BYTES_MAX, BATCH_MESSAGES_MAX
 from trine.model.message import RESERVED, Draft, Outgoing, Place, Published, PublishReceipt
 from trine.model.options import TopicConfig
 from trine.model.partitioning import partition_of
@@ -26,13 +24,9 @@ from trine.wire.calls import GetTopic, PublishedReply, TopicReply, WireOutgoing
 if TYPE_CHECKING:
     from trine.client.link import Link
 
-COMPRESSIONS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-LEVELS: Final = {"memory": Level.MEMORY, "written": Level.WRITTEN, "synced": Level.SYNCED}
 WORDS: Final = ("memory", "written", "synced")
 BATCH_HEAD: Final = struct.Struct("<II")
 """Of a batch in a PUBLISH: its partition and its size."""
-RECORD_BYTES: Final = 64
-"""What a record may take beside its key, value and headers, at most; as the broker counts it."""
 KNOWN_MAX: Final = 10_000
 """Topics remembered; a client that touches more asks again."""
 
@@ -87,24 +81,7 @@ class Topics:
 
 def level_number(durability: str | None) -> int:
     """The number a PUBLISH says its durability by."""
-    if durability is None:
-        return TOPICS_OWN
-    try:
-        return LEVELS[durability]
-    except (KeyError, TypeError):
-        raise InvalidOption(f"durability is 'memory', 'written' or 'synced', not {durability!r}") from None
-
-
-def fits_one_batch(given: list[Any], config: TopicConfig) -> bool:
-    """Whether this is the hot path: bytes alone, small enough for one batch, and nothing to look into."""
-    if config.ttl_ms is not None or config.dedup_by_content or len(given) > BATCH_MESSAGES_MAX:
-        return False
-    if set(map(type, given)) != {bytes}:
-        return False
-    total = sum(map(len, given))
-    if total + len(given) * RECORD_BYTES > BATCH_BYTES_MAX:
-        return False
-    return total <= config.message_bytes_max or max(map(len, given)) <= config.message_bytes_max
+    return TOPICS_OWN if durability is None else level_named(durability)
 
 
 def needs_server(drafts: Sequence[Draft], config: TopicConfig) -> bool:
@@ -133,7 +110,7 @@ def encode_drafts(drafts: Sequence[Draft], known: Known, now: int) -> list[Batch
     return [
         (number, encode_some([drafts[index] for index in chunk], known, now, lane), chunk)
         for (number, lane), indexes in targets.items()
-        for chunk in _chunks(drafts, indexes)
+        for chunk in chunks(drafts, indexes)
     ]
 
 
@@ -212,27 +189,4 @@ def wire_outgoing(message: Outgoing, one: Draft) -> WireOutgoing:
         dedup_id=message.dedup_id,
         partition=message.partition,
         producer=message.producer,
-    )
-
-
-def _chunks(drafts: Sequence[Draft], indexes: list[int]) -> list[list[int]]:
-    chunks: list[list[int]] = [[]]
-    size = 0
-    for index in indexes:
-        bytes_ = draft_bytes(drafts[index])
-        if chunks[-1] and (size + bytes_ > BATCH_BYTES_MAX or len(chunks[-1]) >= BATCH_MESSAGES_MAX):
-            chunks.append([])
-            size = 0
-        chunks[-1].append(index)
-        size += bytes_
-    return chunks
-
-
-def draft_bytes(one: Draft) -> int:
-    """What a message takes in a batch, at most."""
-    return (
-        len(one.value or b"")
-        + len(one.key or b"")
-        + sum(len(name) + len(value or b"") for name, value in one.headers)
-        + RECORD_BYTES
     )

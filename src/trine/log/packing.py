@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from trine.log.alike import common_size
 from trine.log.batch import encode_values
-from trine.model.errors import InvalidOption
 from trine.model.durability import Level
+from trine.model.errors import InvalidOption
 from trine.model.limits import BATCH_BYTES_MAX, BATCH_MESSAGES_MAX
 from trine.model.message import Draft
 from trine.model.options import TopicConfig

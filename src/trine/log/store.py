@@ -169,6 +169,9 @@ class Store:
         self._end = self._journal.end_lsn
         above = {path[:at] for path in self._paths for at, char in enumerate(path) if char == "/"}
         self._sweep(LOGS, above)
+        if progress is not None:
+            done = self._end - self._checkpoint_lsn
+            progress("journal", done, done)
 
     def _sweep(self, folder: str, above: set[str]) -> None:
         """Delete folders of logs that no checkpoint and no journal entry knows: leftovers of a crash."""

@@ -285,7 +285,10 @@ class Connection(Answers, asyncio.BufferedProtocol):
             return
         self._farewell = Closed("the server is shutting down; connect again in a moment")
         self._end_waits()
-        self._end_sessions(lambda session, now: session.group.leave(session.member, now))
+        # Nobody is left to share their partitions among: only what they hold has to go back.
+        self._end_sessions(
+            lambda session, now: session.group.release(session.member, "server stopped", now, counts=False)
+        )
         self.leave()
 
     def abort(self) -> None:

@@ -17,7 +17,7 @@ from trine.broker.operations import (
     scheduled,
 )
 from trine.broker.topic import TopicState
-from trine.log.alike import common_size
+from trine.log.packing import level_named, pack_values
 from trine.log.stored import DeadLetter, StoredMessage
 from trine.model.description import GroupDescription, Lag, Scheduled, TopicDescription
 from trine.model.durability import Level
@@ -26,11 +26,9 @@ from trine.model.errors import (
     EmptyBatch,
     GroupExists,
     InvalidInput,
-    InvalidOption,
     TopicFull,
 )
 from trine.model.ids import check_name
-from trine.model.limits import BATCH_BYTES_MAX, BATCH_MESSAGES_MAX
 from trine.model.message import (
     Duration,
     Headers,
@@ -41,7 +39,7 @@ from trine.model.message import (
     draft,
     outgoing_many,
 )
-from trine.model.options import GroupConfig, TopicConfig
+from trine.model.options import GroupConfig
 
 if TYPE_CHECKING:
     from trine.broker.aio.broker import AsyncBroker
@@ -121,18 +119,15 @@ class AsyncTopic:
         topic = self._state()
         level = level_of(durability, topic)
         plain = key is None and headers is None and delay is None and deliver_at is None and ttl is None
-        if plain and partition is None and producer is None and set(map(type, given)) == {bytes}:
-            size = common_size(given)
-            if _fits_one_batch(given, size, topic.config):
-                lane = topic.config.lane_number(priority)
-                return await self._admitted(
-                    lambda: topic.publish_values(given, lane, level, size), topic, level, wait
-                )
+        now = self._engine.clock.now_ms()
+        if plain and partition is None and producer is None:
+            packed = pack_values(given, topic.config, topic.config.lane_number(priority), now)
+            if packed is not None:
+                return await self._admitted(lambda: topic.publish_packed(packed, level), topic, level, wait)
         defaults = Outgoing(
             value=None, key=key, headers=headers, priority=priority, delay=delay, deliver_at=deliver_at,
             ttl=ttl, partition=partition, producer=producer,
         )  # fmt: skip
-        now = self._engine.clock.now_ms()
         drafts = [draft(message, topic.config, now) for message in outgoing_many(given, defaults)]
         return await self._admitted(lambda: topic.publish_drafts(drafts, level), topic, level, wait)
 
@@ -339,21 +334,4 @@ class AsyncQueue(AsyncTopic):
 
 
 def level_of(durability: str | None, topic: TopicState) -> Level:
-    name = topic.config.durability if durability is None else durability
-    try:
-        return _LEVELS[name]
-    except (KeyError, TypeError):
-        raise InvalidOption(f"durability is 'memory', 'written' or 'synced', not {name!r}") from None
-
-
-_LEVELS = {"memory": Level.MEMORY, "written": Level.WRITTEN, "synced": Level.SYNCED}
-
-
-def _fits_one_batch(values: list[bytes], size: int | None, config: TopicConfig) -> bool:
-    """Whether this is the hot path: small enough for one batch, and nothing to look into."""
-    if config.ttl_ms is not None or config.dedup_by_content or len(values) > BATCH_MESSAGES_MAX:
-        return False
-    total = sum(map(len, values)) if size is None else size * len(values)
-    if total > BATCH_BYTES_MAX:
-        return False
-    return total <= config.message_bytes_max or max(map(len, values)) <= config.message_bytes_max
+    return level_named(topic.config.durability if durability is None else durability)

@@ -18,7 +18,6 @@ from trine.client.topics import (
     chosen_partition,
     encode_drafts,
     encode_one,
-    fits_one_batch,
     frames_of,
     level_number,
     needs_server,
@@ -29,6 +28,7 @@ from trine.client.topics import (
     wire_outgoing,
 )
 from trine.log import batch
+from trine.log.packing import pack_values
 from trine.log.stored import DeadLetter, StoredMessage
 from trine.model.description import GroupDescription, Lag, Scheduled, TopicDescription
 from trine.model.duration import duration_ms, instant_ms
@@ -177,11 +177,11 @@ class Topic:
         def once(wait_ms: int) -> Published:
             known = self._known()
             now = self._caller.now_ms()
-            if plain_values and fits_one_batch(given, known.config):
-                lane = known.config.lane_number(priority)
-                data = batch.encode_values(given, now, lane=lane, compression=known.compression)
-                made = [(SERVER_CHOOSES, data, range(len(given)))]
-                return self._put(known, made, len(given), level, wait_ms)
+            if plain_values:
+                data = pack_values(given, known.config, known.config.lane_number(priority), now)
+                if data is not None:
+                    made = [(SERVER_CHOOSES, data, range(len(given)))]
+                    return self._put(known, made, len(given), level, wait_ms)
             messages = list(outgoing_many(given, defaults))
             drafts = [draft(message, known.config, now) for message in messages]
             if needs_server(drafts, known.config):

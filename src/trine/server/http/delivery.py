@@ -180,6 +180,16 @@ async def settle(
     context: Context, topic: str, name: str, receipts: Sequence[str], how: Settle
 ) -> tuple[int, str, list[tuple[str, TrineError]]]:
     """(how many, how durable, which were not settled and why). If none was, the first one's error is raised."""
+    count, durability, failed, lsn = settle_at_once(context, topic, name, receipts, how)
+    if lsn is not None:
+        await context.commits.durable(lsn)
+    return count, durability, failed
+
+
+def settle_at_once(
+    context: Context, topic: str, name: str, receipts: Sequence[str], how: Settle
+) -> tuple[int, str, list[tuple[str, TrineError]], int | None]:
+    """As `settle`, with the lsn that is yet to be synced before it may be answered; None: there is none."""
     if len(receipts) > limits.RECEIVE_MAX:
         raise InvalidOption(f"there are {len(receipts)} receipts; one request takes {limits.RECEIVE_MAX}")
     engine = context.engine
@@ -197,9 +207,7 @@ async def settle(
             lsn, count, failed = _settle_singly(engine, group, receipts, how, now)
             if not count:
                 raise failed[0][1] from error
-    if group.level is Level.SYNCED and lsn is not None:
-        await context.commits.durable(lsn)
-    return count, engine.durability(group.level), failed
+    return count, engine.durability(group.level), failed, lsn if group.level is Level.SYNCED else None
 
 
 def _settle_singly(

@@ -5,6 +5,8 @@ not ready              503 with Retry-After, whatever was asked
 path                   an encoded slash, backslash or NUL in a name is refused
 who asks               the key becomes a principal, or the request ends here
 publish                goes straight to `publishing`; everything else to Litestar
+
+Requests that `direct` answers do not come here: they are those of a connection whose key was let in here before.
 """
 
 from __future__ import annotations
@@ -45,8 +47,8 @@ class Gate:
     def __init__(self, host: Host, app: ASGIApp) -> None:
         self.host = host
         self._app = app
-        self._published: Any = None
-        """The counter of publishes that went well: to look it up takes longer than to count."""
+        self._done: Any = None
+        """The counter of what went well: to look it up takes longer than to count."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -90,6 +92,8 @@ class Gate:
                 context.keys.penalty_s(peer)
             )  # a peer that guesses is slowed, and nobody else
             raise
+        if (remember := scope.get("trine.remember")) is not None:
+            remember(headers, principal)
         if scope["type"] == "http" and scope["method"] == "POST" and (match := PUBLISH.fullmatch(path)):
             topic = match[1]
             principal.check("publish", topic)
@@ -110,10 +114,13 @@ class Gate:
         body = await read_body(receive, headers, self.host.config.limits.body_bytes)
         kind = headers.get(b"content-type", b"").decode("latin-1")
         answered = await publish_bytes(context, topic, body, kind, scope["query_string"])
-        if self._published is None:
-            self._published = context.metrics.http_requests.labels("2xx")
-        self._published.inc()
+        self.count_done(context)
         await respond(send, 200, answered, [JSON])
+
+    def count_done(self, context: Context) -> None:
+        if self._done is None:
+            self._done = context.metrics.http_requests.labels("2xx")
+        self._done.inc()
 
     async def _health(self, scope: Scope, send: Send) -> None:
         if not await _only_get(scope, send):

@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from trine.model.description import Lag, MemberDescription
 from trine.model.duration import duration_ms
+from trine.model.errors import TrineError
 from trine.model.limits import REASON_CHARS_MAX, RECEIVE_MAX
 from trine.server.context import Context
 from trine.server.http.bodies import Delivered, Show, Span, When, either
@@ -276,7 +277,10 @@ def extend_runs(duration: float | str) -> Settle:
 
 
 async def settled(context: Context, topic: str, group: str, receipts: list[str], how: Settle) -> Settled:
-    count, durability, failed = await settle(context, topic, group, receipts, how)
+    return settled_out(*await settle(context, topic, group, receipts, how))
+
+
+def settled_out(count: int, durability: str, failed: list[tuple[str, TrineError]]) -> Settled:
     return Settled(count, durability, [NotSettled(text, error.code, error.message) for text, error in failed])
 
 

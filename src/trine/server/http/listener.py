@@ -10,13 +10,13 @@ import socket
 from typing import Any, Final
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request
 
 from trine.model.limits import KIB, MIB
 from trine.server.context import Host
 from trine.server.http.app import App, make_app
+from trine.server.http.direct import DirectProtocol
 from trine.server.http.gate import Gate
 from trine.server.metrics import Metrics
 
@@ -48,7 +48,7 @@ class Counted:
             self._metrics = None
 
 
-class Protocol(HttpToolsProtocol, Counted):
+class Protocol(DirectProtocol, Counted):
     """uvicorn's, with a limit on what headers may hold, and a way to end a connection that takes nothing."""
 
     _in_headers = False

@@ -2,6 +2,7 @@
 
 This is the one call that must be fast on HTTP: the gate hands it over before Litestar looks at the request, so it is
 a plain function of the bytes that came. Litestar's handler calls the same function, and is what the schema is made of.
+What need not wait (`publish_at_once`) is done before there is a task for it: see `direct`.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ from trine.server.http.bodies import (
     published_one,
 )
 from trine.server.http.problems import BadRequest
-from trine.server.http.requests import Given
+from trine.server.http.requests import Done, Given
 from trine.server.http.waiting import first_of, ringing
+from trine.server.keys import Principal
 
 DECODER: Final = msgspec.json.Decoder(RawPublish)
 ENCODER: Final = msgspec.json.Encoder()
@@ -110,6 +112,23 @@ async def publish_given(context: Context, name: str, given: RawPublish) -> bytes
             messages=[published_one(receipt) for receipt in published],
         )
     )
+
+
+def publish_at_once(context: Context, principal: Principal, topic: str, body: bytes) -> Done | None:
+    """All of a publish of JSON, or None if that must wait, or be refused."""
+    if not principal.may("publish", topic):
+        return None
+    return publish_given_at_once(context, topic, decode_body(body, DECODER))
+
+
+def publish_given_at_once(context: Context, name: str, given: RawPublish) -> Done | None:
+    """One message, now; None for several, and for one that may wait for room."""
+    if given.messages is not UNSET or given.wait is not None:
+        return None
+    topic = topic_of(context, name)
+    level = level_of(given.durability, topic)
+    published, lsn = topic.publish_one(outgoing(given), level)
+    return Done(ENCODER.encode(published_one(published[0])), lsn if level is Level.SYNCED else None)
 
 
 async def _publish_octets(context: Context, topic: str, body: bytes, query: bytes) -> bytes:

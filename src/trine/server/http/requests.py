@@ -1,8 +1,8 @@
-"""What handlers share: reading a body as its struct, and the parameters several of them take."""
+"""What handlers share: reading a body as its struct, the parameters several of them take, and calls done at once."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from litestar import Request
@@ -37,6 +37,15 @@ Instant = Annotated[
     QueryParameter(description="An instant: ISO 8601 text, or seconds since the epoch."),
 ]
 Whole = Annotated[int | None, QueryParameter(ge=0, le=2**62)]
+
+
+class Done(NamedTuple):
+    """A call that was done without waiting for anything."""
+
+    body: bytes
+    """The answer's, to be sent with status 200."""
+    lsn: int | None
+    """The answer is only true when all below this is on disk; None: it is true now."""
 
 
 async def read(request: Request[Any, Any, Any], kind: type[T]) -> T:

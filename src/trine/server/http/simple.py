@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 from litestar import Request, Response, get, post
@@ -19,13 +19,13 @@ from trine.model.ids import DLQ_SUFFIX
 from trine.model.limits import RECEIVE_MAX
 from trine.model.receipt import owner_of
 from trine.server.context import Context
-from trine.server.http.bodies import Name, PublishIn, RawPublish
+from trine.server.http.bodies import Name, PublishIn, RawPublish, decode_body
 from trine.server.http.counters import buried_count
-from trine.server.http.delivery import Presence, member_name, receive
-from trine.server.http.groups import NotSettled, Received, Settled, ack_runs, settled
+from trine.server.http.delivery import Presence, member_name, receive, settle_at_once
+from trine.server.http.groups import NotSettled, Received, Settled, ack_runs, settled, settled_out
 from trine.server.http.options import CreateTopic, TopicOut
-from trine.server.http.publishing import publish_given
-from trine.server.http.requests import As, Given, WaitFor, read
+from trine.server.http.publishing import ENCODER, publish_given, publish_given_at_once
+from trine.server.http.requests import As, Done, Given, WaitFor, read
 from trine.server.http.topics import create
 from trine.server.http.waiting import wait_ms
 from trine.server.keys import Principal
@@ -46,6 +46,10 @@ class AckIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     receipt: str | UnsetType = UNSET
     receipts: Annotated[list[str], Meta(min_length=1, max_length=RECEIVE_MAX)] | UnsetType = UNSET
+
+
+PRODUCE: Final = msgspec.json.Decoder(RawProduce)
+ACK: Final = msgspec.json.Decoder(AckIn)
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +103,14 @@ async def produce(
     return Response(await publish_given(context, given.topic, given), media_type="application/json")
 
 
+def produce_at_once(context: Context, principal: Principal, _: str, body: bytes) -> Done | None:
+    """All of `produce`, or None if that must wait, or be refused."""
+    given = decode_body(body, PRODUCE)
+    if not principal.may("publish", given.topic):
+        return None
+    return publish_given_at_once(context, given.topic, given)
+
+
 @get("/consume", opt={"may": "consume", "topic": "later"}, tags=["simple"], summary="Receive messages")
 async def simple_consume(
     request: Request[Any, Any, Any],
@@ -139,14 +151,7 @@ async def simple_ack(
     request: Request[Any, Any, Any], context: Given[Context], principal: Given[Principal]
 ) -> Settled:
     """By receipt alone: it says which topic and group it is of. Several may be of several groups."""
-    given = await read(request, AckIn)
-    if (given.receipt is UNSET) == (given.receipts is UNSET):
-        raise InvalidInput("give receipt, or receipts")
-    receipts = [given.receipt] if given.receipts is UNSET else given.receipts
-    groups: dict[tuple[str, str], list[str]] = {}
-    for text in receipts:
-        assert text is not UNSET
-        groups.setdefault(owner_of(text), []).append(text)
+    groups = by_group(await read(request, AckIn))
     for topic, _ in groups:
         principal.check("consume", topic)
     count, durability = 0, "synced"
@@ -165,6 +170,30 @@ async def simple_ack(
     if refused is not None and not count:
         raise refused
     return Settled(count, durability, failed)
+
+
+def ack_at_once(context: Context, principal: Principal, _: str, body: bytes) -> Done | None:
+    """All of `simple_ack`, or None if the receipts are of several groups, or it must be refused."""
+    groups = by_group(decode_body(body, ACK))
+    (topic, group), receipts = next(iter(groups.items()))
+    if len(groups) > 1 or not principal.may("consume", topic):
+        return None
+    count, durability, failed, lsn = settle_at_once(context, topic, group, receipts, ack_runs)
+    return Done(ENCODER.encode(settled_out(count, durability, failed)), lsn)
+
+
+def by_group(given: AckIn) -> dict[tuple[str, str], list[str]]:
+    """The receipts by the topic and group they say they are of."""
+    if given.receipts is UNSET:
+        if given.receipt is UNSET:
+            raise InvalidInput("give receipt, or receipts")
+        return {owner_of(given.receipt): [given.receipt]}
+    if given.receipt is not UNSET:
+        raise InvalidInput("give receipt, or receipts")
+    groups: dict[tuple[str, str], list[str]] = {}
+    for text in given.receipts:
+        groups.setdefault(owner_of(text), []).append(text)
+    return groups
 
 
 @get(
