@@ -663,6 +663,19 @@ def test_a_value_has_no_power_over_the_terminal(run: Run) -> None:
     assert "[bold]k[/bold]" in shown
 
 
+def test_nor_has_json_or_an_error(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "\x1b[31m\x9b31m \u202e\u2028 Käse 🧀"
+    run("produce", "orders", hostile)
+    shown = run("consume", "orders", "-o", "json").stdout
+    assert shown.removesuffix("\n").isprintable()
+    assert "Käse 🧀" in shown
+    assert json.loads(shown)["value"] == hostile
+    exits.tell(errors.UnknownTopic(f"two lines:\n{hostile}"), as_json=False)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert all(line.isprintable() for line in lines)
+
+
 def test_cells() -> None:
     assert [cell(None), cell(True), cell(12), cell("a\nb")] == ["", "yes", "12", r"a\nb"]
     assert len(cell("x" * 500)) == 120

@@ -148,8 +148,10 @@ def test_tls(tmp_path: Path) -> None:
     )
     with Host(config) as host:
         url = host.url.replace("trine://", "trines://")
-        with pytest.raises(errors.Unreachable, match="(?i)certificate"):
+        with pytest.raises(errors.Unreachable, match="(?i)certificate .* with ca="):
             trine.connect(url)
+        with pytest.raises(errors.Unreachable, match="begins with trines://"):
+            trine.connect(host.url)
         with trine.connect(url, ca=cert) as broker:
             receipt = broker.create_topic("t").publish(b"x" * 1_000_000)
             assert broker.trace(receipt.message_id).kept
@@ -707,3 +709,31 @@ async def test_a_tail_has_one_waiting_read_a_partition(host: Host) -> None:
             assert len(broker._link._pending) <= 3
         assert await topic.read(wait="1ms", from_time=time.time() + 60) == []
         assert [one.value for one in await topic.last(2)] == [b"18", b"19"]
+
+
+async def test_publishes_of_one_turn_go_together(host: Host) -> None:
+    async with trine.aio.connect(host.url) as broker:
+        topic = await broker.create_topic("together", partitions=4)
+        await topic.publish(b"first")  # the topic is known from here on
+        keys = [None, b"a", b"b", b"c"]
+        receipts = await asyncio.gather(
+            *(topic.publish(b"%d" % number, key=keys[number % 4]) for number in range(40))
+        )
+        assert len({receipt.message_id for receipt in receipts}) == 40
+        for number, receipt in enumerate(receipts):
+            assert receipt.partition is not None
+            (found,) = await topic.read(partition=receipt.partition, from_offset=receipt.offset, max=1)
+            assert (found.value, found.key) == (b"%d" % number, keys[number % 4])
+        plain = {receipts[number].partition for number in range(0, 40, 4)}
+        assert len(plain) == 1  # one batch, so one partition
+
+
+async def test_a_burst_that_is_refused_is_tried_one_by_one(host: Host) -> None:
+    async with trine.aio.connect(host.url) as broker:
+        topic = await broker.create_topic("narrow", partitions=1, depth_max=5)
+        await topic.create_group("g")
+        await topic.publish(b"first")
+        answers = await asyncio.gather(
+            *(topic.publish(b"%d" % number) for number in range(10)), return_exceptions=True
+        )
+        assert [isinstance(one, errors.TopicFull) for one in answers] == [False] * 4 + [True] * 6

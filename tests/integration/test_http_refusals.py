@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from tests.integration.http_server import Http, config, serving
 from trine.model import errors
 from trine.server.config import LimitsConfig
 from trine.server.context import Readiness
-from trine.server.http import problems
+from trine.server.http import listener, problems
 from trine.server.http.app import HANDLERS
 from trine.server.http.listener import listen
 from trine.server.keys import create_key
@@ -56,9 +57,16 @@ async def test_a_fault_of_our_own_tells_nothing_of_the_inside(
     problem = await http.get("/v1/topics", 500)
     assert problem["code"] == "internal"
     assert "secret" not in json.dumps(problem)
-    monkeypatch.setattr("trine.server.http.gate.publish_bytes", broken)
-    problem = await http.post("/v1/topics/orders/publish", {"value": 1}, 500)
-    assert "secret" not in json.dumps(problem)
+
+    def broken_at_once(*_: Any) -> Any:
+        raise RuntimeError("secret inside")
+
+    monkeypatch.setattr("trine.server.http.publishing.topic_of", broken_at_once)
+    octets = {"content": b"1", "headers": {"content-type": "application/octet-stream"}}
+    for given in ({"json": {"value": 1}}, octets):  # with and without a task of its own
+        problem = await http.ask("POST", "/v1/topics/orders/publish", 500, **given)
+        assert problem["code"] == "internal"
+        assert "secret" not in json.dumps(problem)
 
 
 async def test_a_full_topic_says_when_to_come_again(http: Http) -> None:
@@ -215,6 +223,27 @@ async def test_half_a_request_harms_nobody(http: Http) -> None:
     assert (await http.get("/v1/topics/orders"))["messages"] == 0
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET /version HTTP/1.1\r\nhost: loc",
+        b"POST /v1/topics/orders/publish HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{",
+    ],
+)
+async def test_a_request_that_does_not_come_on_ends(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    for name in ("HEAD_S", "BODY_S", "SWEEP_S"):
+        monkeypatch.setattr(listener, name, 0.05)
+    async with serving() as http:
+        reader, writer = await asyncio.open_connection(*http.address)
+        writer.write(sent)
+        with contextlib.suppress(ConnectionError):
+            async with asyncio.timeout(10):
+                assert await reader.read() == b""
+        writer.close()
+        assert (await http.get("/version"))["name"] == "trine"
+
+
 # --- who may
 
 
@@ -295,6 +324,31 @@ async def test_keys_open_what_they_are_for(keys_file: str) -> None:
         await http.get("/metrics", 403, **bearer(reader))
         assert (await http.client.get("/metrics", **bearer(admin))).status_code == 200
 
+        cron = {"name": "nightly", "topic": "bills", "expression": "0 3 * * *", "message": {"value": 1}}
+        await http.post("/v1/crons", cron, 201, **bearer(admin))
+        problem = await http.ask("DELETE", "/v1/crons/nightly", 404, **bearer(producer))
+        assert problem["code"] == "unknown_schedule"
+        assert "bills" not in problem["detail"]
+        await http.post("/v1/topics/bills/publish", {"value": 1}, **bearer(admin))
+        got = await http.get("/consume?topic=bills&group=g", **bearer(admin))
+        bad = {"receipts": [got["messages"][0]["receipt"]], "reason": "no good"}
+        await http.post("/v1/topics/bills/groups/g/reject", bad, **bearer(admin))
+        for path in ("receive", "seek", "replay", "pause", "ack"):
+            own = f"/v1/topics/bills.dlq/groups/_dead_letters/{path}"
+            assert "broker's own" in (await http.post(own, {}, 403, **bearer(admin)))["detail"]
+        await http.get("/consume?topic=bills.dlq&group=_dead_letters", 403, **bearer(admin))
+        await http.ask("DELETE", "/v1/topics/bills.dlq/groups/_dead_letters", 403, **bearer(admin))
+        await http.post("/v1/topics/bills/groups", {"name": "_dead_letters"}, 403, **bearer(admin))
+        await http.get("/v1/topics/bills/dead-letters", **bearer(admin))
+        await http.get("/v1/topics/bills.dlq/groups/_dead_letters/lag", **bearer(admin))
+        started = await http.post("/v1/topics/bills/dead-letters/redrive", {}, 202, **bearer(admin))
+        job = f"/v1/redrives/{started['job']['id']}"
+        for problem in (
+            await http.get(job, 404, **bearer(shop)),
+            await http.post(f"{job}/cancel", {}, 404, **bearer(shop)),
+        ):
+            assert problem["code"] == "unknown_job"
+            assert "bills" not in problem["detail"]
         later = await http.post("/v1/topics/bills/publish", {"value": 1, "delay": "1h"}, **bearer(admin))
         assert (await http.get("/v1/schedules", **bearer(reader)))["schedules"] == []
         await http.ask("DELETE", f"/v1/schedules/{later['id']}", 403, **bearer(producer))

@@ -146,15 +146,18 @@ def test_kill_and_restart(tmp_path: Path) -> None:
     assert "a second signal: leaving at once" in serving.logs
 
 
-def test_a_port_in_use_is_told_with_its_setting(tmp_path: Path) -> None:
+@pytest.mark.parametrize("listener", ["http", "binary"])
+def test_a_port_in_use_is_told_with_its_setting(tmp_path: Path, listener: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
         serving = Serving(tmp_path / "data")
-        serving.http = taken.getsockname()[:2]
+        setattr(serving, listener, ("127.0.0.1", port))
         serving.launch()
         assert serving.wait() == 2
     said = serving.logs.splitlines()[-1]
-    assert f"port {serving.http[1]} of 127.0.0.1 is in use" in said
-    assert "broker.listeners.http.port (TRINE_HTTP_PORT, --http-port)" in said
+    assert f"port {port} of 127.0.0.1 is in use" in said
+    assert f"broker.listeners.{listener}.port (TRINE_{listener.upper()}_PORT, --{listener}-port)" in said
+    assert not (tmp_path / "data").exists(), "it is told before anything is opened"
     assert "Traceback" not in serving.logs
 
 

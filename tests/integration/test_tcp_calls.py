@@ -314,6 +314,24 @@ async def test_dead_letters(peer: Peer) -> None:
     assert (await peer.call(calls.PurgeDeadLetters(topic="t"))).count == 2
 
 
+async def test_nobody_steers_the_brokers_own_account_of_dead_letters(peer: Peer) -> None:
+    own: dict[str, Any] = {"topic": "orders.dlq", "group": "_dead_letters"}
+    for call in (
+        calls.CreateGroup(**own, options={}),
+        calls.AlterGroup(**own, options={}),
+        calls.DeleteGroup(**own),
+        calls.PauseGroup(**own, reason="x"),
+        calls.ResumeGroup(**own),
+        calls.SeekGroup(**own, to="latest"),
+        calls.ReplayGroup(**own),
+        calls.SettleReceipts(**own, what="ack", receipts=["x"]),
+        calls.Join(**own, member="m", options={}),
+        calls.Subscribe(topic="orders.dlq", name="_dead_letters", durable=True, headers=None, options={}),
+    ):
+        with pytest.raises(errors.Forbidden, match="broker's own"):
+            await peer.call(call)
+
+
 async def test_a_redrive_that_the_caller_edits(peer: Peer) -> None:
     await bury(peer, b"1", b"2", b"3", b"4", b"5")
     job = await peer.call(calls.BeginRedrive(topic="t", edited=True))

@@ -7,7 +7,6 @@ batch whose records cannot be read costs its own messages and nobody else's: the
 from __future__ import annotations
 
 from trine.log import batch
-from trine.log.batch import Header
 from trine.model import limits
 from trine.model.errors import InvalidInput, InvalidOption, MessageTooLarge, UnknownLane
 from trine.model.options import TopicConfig
@@ -16,40 +15,42 @@ FOREIGN_BITS = 0x30 | batch.BLOCK
 """Transactional and control batches are Kafka's business, blocks are the broker's own."""
 
 
-def check_batch(data: bytearray, config: TopicConfig) -> Header:
-    """The header of a batch this topic takes, or the error that says why not."""
-    if not batch.check(data):
+def check_batch(data: bytearray, config: TopicConfig) -> int:
+    """How many messages a batch has that this topic takes, or the error that says why it does not."""
+    fields = batch.checked(data)
+    if fields is None:
         raise InvalidInput(
             "this is not a record batch of version 2, or it was damaged on the way; send it again"
         )
-    header = batch.read_header(data)
-    if header.attributes & FOREIGN_BITS or not 0 < header.count == header.last_offset_delta + 1:
+    _, _, _, _, _, marks, delta, _, _, producer_id, _, _, count = fields
+    if marks & FOREIGN_BITS or not 0 < count == delta + 1:
         raise InvalidInput(
             "a batch is of plain records, as many as its offsets, neither transactional nor of control"
         )
-    if header.producer_id >= 0:
+    if producer_id >= 0:
         raise InvalidInput(
             "a numbered batch is not stored as it is; send its messages one by one with a sequence"
         )
-    if (
-        header.count > limits.BATCH_MESSAGES_MAX
-        or header.size > limits.BATCH_BYTES_MAX + limits.VALUE_BYTES_MAX
-    ):
+    size = len(data)
+    if count > limits.BATCH_MESSAGES_MAX or size > limits.BATCH_BYTES_MAX + limits.VALUE_BYTES_MAX:
         raise MessageTooLarge(
-            f"the batch has {header.count} messages and {header.size} bytes; "
+            f"the batch has {count} messages and {size} bytes; "
             f"{limits.BATCH_MESSAGES_MAX} and {limits.BATCH_BYTES_MAX} are the most"
         )
-    if header.lane >= len(config.lanes):
-        raise UnknownLane(f"there is no lane number {header.lane}; this topic has: {', '.join(config.lanes)}")
-    if not batch.available(header.compression):
+    lane = (marks & batch.LANE_MASK) >> batch.LANE_SHIFT
+    if lane >= len(config.lanes):
+        raise UnknownLane(f"there is no lane number {lane}; this topic has: {', '.join(config.lanes)}")
+    compression = marks & batch.COMPRESSION_MASK
+    if compression and not batch.available(compression):
         raise InvalidOption("the batch's compression cannot be read here; use none or gzip")
-    if header.has_dedup or config.dedup_by_content or (config.ttl_ms is not None and not header.has_ttl):
+    wants_ttl = config.ttl_ms is not None and not marks & batch.HAS_TTL
+    if marks & batch.HAS_DEDUP or config.dedup_by_content or wants_ttl:
         raise InvalidOption(
             "dedup ids, and a topic's own ttl or dedup_by_content, need messages one by one: send them so"
         )
-    if header.size > config.message_bytes_max:
+    if size > config.message_bytes_max:
         _check_values(data, config)
-    return header
+    return count
 
 
 def _check_values(data: bytearray, config: TopicConfig) -> None:

@@ -221,6 +221,8 @@ class Engine:
     # --- commit
 
     def check_open(self) -> None:
+        if self.failure is None and not self.closed:
+            return
         if self.closed:
             raise Closed("this broker is closed; open it again with trine.open")
         if isinstance(self.failure, Corrupt):

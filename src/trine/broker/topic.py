@@ -143,14 +143,14 @@ class TopicState:
             sticky = -1
             total = 0
             for number, data in batches:
-                header = check_batch(data, self.config)
-                total += header.count
+                count = check_batch(data, self.config)
+                total += count
                 if number is None:
                     sticky = self._sticky() if sticky < 0 else sticky
                     number = sticky
                 partition = self.partition(number)
                 batch.stamp(data, now)
-                placed.append((number, header.count, entry.append(partition, data)))
+                placed.append((number, count, entry.append(partition, data)))
             self.admit(total)
             entry.effects.append((self.wake, ()))
             return placed, engine.commit(entry, level)

@@ -31,7 +31,8 @@ def check(session: Session, file: File = None) -> None:
         told = [{"place": fault.origin, "fault": fault.sentence} for fault in faults]
         session.document({"sound": not faults, "faults": told})
     elif faults:
-        session.note(f"trine: {config.explain(faults)}")
+        for line in f"trine: {config.explain(faults)}".splitlines():
+            session.note(line)
     else:
         session.line("the configuration is sound")
     if faults:

@@ -19,6 +19,7 @@ import os
 import sys
 from typing import Final
 
+from trine.cli.safe import printable
 from trine.model.errors import Denied, InvalidInput, NotFound, TrineError, Unreachable
 
 REFUSED: Final = 1
@@ -48,7 +49,8 @@ def tell(error: TrineError, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"error": error.code, "message": error.message}), file=sys.stderr)
     else:
-        print(f"trine: {error.message} ({error.code})", file=sys.stderr)
+        for line in f"trine: {error.message} ({error.code})".split("\n"):
+            print(printable(line), file=sys.stderr)
 
 
 def hush() -> None:

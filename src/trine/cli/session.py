@@ -8,7 +8,6 @@ at on.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 import types
@@ -16,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from trine.cli.interrupts import interrupts
+from trine.cli.safe import printable, safe_json
 from trine.cli.target import Given, find_place, open_place
 from trine.model.errors import TrineError
 
@@ -84,10 +84,10 @@ class Session:
 
     def record(self, record: Mapping[str, Any]) -> None:
         """One line of a stream of JSON."""
-        self.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+        self.write(safe_json(record).encode() + b"\n")
 
     def document(self, document: object) -> None:
-        self.write(json.dumps(document, ensure_ascii=False, indent=2).encode() + b"\n")
+        self.write(safe_json(document, indent=2).encode() + b"\n")
 
     def listing(self, records: Sequence[Record], columns: Mapping[str, Column], *, none: str) -> None:
         """Records as a table with these columns, or as one JSON list. `none` is said when there are none."""
@@ -174,15 +174,6 @@ def cell(value: object) -> str:
         return "yes" if value else "no"
     text = printable(str(value))
     return text if len(text) <= CELL_CHARS_MAX else text[: CELL_CHARS_MAX - 1] + "…"
-
-
-def printable(text: str) -> str:
-    if text.isprintable():
-        return text
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape", "surrogatepass").decode("ascii")
-        for letter in text
-    )
 
 
 def _is_number(value: object) -> bool:

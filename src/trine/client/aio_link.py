@@ -8,12 +8,14 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from trine.client.bursts import Bursts
 from trine.client.link import Link, Lost, Part
 from trine.model.message import PublishReceipt
 
 if TYPE_CHECKING:
     from trine.client.leases import Lease
     from trine.client.session import Session
+    from trine.client.topics import Known
 
 T = TypeVar("T")
 
@@ -29,6 +31,7 @@ AsyncSent = asyncio.Future[PublishReceipt]
 class AsyncCaller:
     def __init__(self, link: Link) -> None:
         self.link = link
+        self.bursts = Bursts(link)
 
     def begin(self) -> None:
         """Nothing yet: the link starts with the first call, in the loop that makes it."""
@@ -44,6 +47,14 @@ class AsyncCaller:
 
     async def request(self, command: int, *parts: Part, safe: bool = False) -> bytes:
         return await self.link.request(command, *parts, safe=safe)
+
+    async def publish(
+        self, known: Known, level: int, lane: int, number: int, key: bytes | None, value: bytes
+    ) -> PublishReceipt:
+        """A message that goes with all that are published in this turn of the loop."""
+        sent = self.sent()
+        self.bursts.put(known, level, lane, number, key, value, sent)
+        return await sent
 
     async def poll(self, ask: Callable[[int], Awaitable[T]], wait_ms: int) -> T:
         """Asks until there is something, or the wait is over; a broken connection is no answer."""

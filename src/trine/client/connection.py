@@ -50,10 +50,11 @@ class Connection(asyncio.BufferedProtocol):
     def write(self, frame: bytes) -> None:
         """Goes out with all that is written in this turn of the loop."""
         if not self._out:
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         self._out.append(frame)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """What was written goes out now."""
         out, self._out = self._out, []
         if self._transport is not None and out:
             self.sent_at = self._loop.time()
@@ -70,7 +71,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def close(self) -> None:
         """After what was written has gone out, if it goes out soon."""
-        self._flush()
+        self.flush()
         if self._transport is not None:
             self._transport.close()
         try:

@@ -37,8 +37,8 @@ class Lease:
         self.count = count
         self.deadline_ms = deadline_ms
         self.extended: dict[int, int] | None = None
-        self.settled: set[int] | None = None
-        """Offsets that were acked or rejected from here and answered, when not all were at once."""
+        self.settled: set[int] | range | None = None
+        """Offsets that were acked or rejected from here and answered; a range when all were at once."""
 
     @property
     def held(self) -> Held:
@@ -48,14 +48,17 @@ class Lease:
         return Lease(self.origin, self.lane, self.attempt, self.number, first, count, self.deadline_ms)
 
     def settle(self, first: int, count: int) -> None:
-        if self.settled is None:
-            self.settled = set()
-        self.settled.update(range(first, first + count))
+        if (first, count) == (self.first, self.count):
+            self.settled = range(first, first + count)
+        elif self.settled is None:
+            self.settled = set(range(first, first + count))
+        elif isinstance(self.settled, set):
+            self.settled.update(range(first, first + count))
 
     def settle_one(self, offset: int) -> None:
         if self.settled is None:
             self.settled = {offset}
-        else:
+        elif isinstance(self.settled, set):
             self.settled.add(offset)
 
     def extend(self, first: int, count: int, deadline_ms: int) -> None:

@@ -199,6 +199,11 @@ class Link:
         self.send(command, parts, future, safe=safe, bound=bound)
         return future
 
+    def flush(self) -> None:
+        """What was asked goes out now, not at the end of the turn."""
+        if self._connection is not None:
+            self._connection.flush()
+
     def tell(self, command: int, body: bytes, bound: int) -> None:
         """What has no answer. Nothing is lost with its connection that the next one would not be told anew."""
         if self.connected and bound == self.generation and self._connection is not None:
@@ -326,7 +331,10 @@ class Link:
         await asyncio.wait((future, connection.lost), return_when=asyncio.FIRST_COMPLETED)
         if not future.done():
             self._pending.clear()
-            raise connection.lost.result() or Unreachable("the server closed the connection at once")
+            raise connection.lost.result() or Unreachable(
+                f"{self.address} closed the connection at once"
+                + ("" if self.address.tls else "; if it wants TLS, its address begins with trines://")
+            )
         self.welcome = read_welcome(memoryview(future.result()))
         self._clock = (self.welcome.now_ms, time.monotonic())
 
@@ -398,9 +406,13 @@ class Link:
         )
 
     def _unreachable(self) -> Unreachable:
-        return Unreachable(
-            f"{self.address} cannot be reached{self._because()}; is the server running, and is this its address?"
-        )
+        if isinstance(self._why, ssl.SSLCertVerificationError):
+            advice = "name the authority that signed its certificate with ca=, and the host as the certificate does"
+        elif isinstance(self._why, ssl.SSLError):
+            advice = "does it speak TLS? If not, its address begins with trine://"
+        else:
+            advice = "is the server running, and is this its address?"
+        return Unreachable(f"{self.address} cannot be reached{self._because()}; {advice}")
 
     def _because(self) -> str:
         return f" ({self._why})" if self._why is not None and str(self._why) else ""

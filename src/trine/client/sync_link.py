@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
+from trine.client.bursts import Bursts
 from trine.client.link import Link, Lost, Part
 from trine.model.errors import Closed
 from trine.model.message import PublishReceipt
@@ -22,6 +23,7 @@ from trine.model.message import PublishReceipt
 if TYPE_CHECKING:
     from trine.client.leases import Lease
     from trine.client.session import Session
+    from trine.client.topics import Known
 
 T = TypeVar("T")
 
@@ -112,6 +114,7 @@ LOOP_THREAD: Final = LoopThread()
 class Caller:
     def __init__(self, link: Link) -> None:
         self.link = link
+        self.bursts = Bursts(link)
         self._loop = LOOP_THREAD.join()
         self._ending = threading.Lock()
         self._over = False
@@ -167,6 +170,14 @@ class Caller:
 
     def _send(self, command: int, parts: tuple[Part, ...], slot: Slot[bytes], safe: bool) -> None:
         self.link.send(command, parts, slot, safe=safe)
+
+    def publish(
+        self, known: Known, level: int, lane: int, number: int, key: bytes | None, value: bytes
+    ) -> PublishReceipt:
+        """A message that goes with all that other threads publish in this turn of the loop."""
+        slot: Slot[PublishReceipt] = Slot()
+        self._hand(self.bursts.put, known, level, lane, number, key, value, slot)
+        return slot.wait()
 
     def _hand(self, call: Callable[..., None], *arguments: Any) -> None:
         if self._over:

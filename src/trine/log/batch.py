@@ -317,17 +317,24 @@ def attributes(data: bytes) -> int:
 
 def check(data: Buffer) -> bool:
     """Whether these bytes are one whole, undamaged batch."""
+    return checked(data) is not None
+
+
+def checked(data: Buffer) -> Fields | None:
+    """The header's fields, if these bytes are one whole, undamaged batch."""
     view = memoryview(data)
     size = len(view)
     if size < HEADER_BYTES:
-        return False
-    _, length, _, magic, crc, _, delta, _, _, _, _, _, count = HEADER.unpack_from(view)
-    return (
+        return None
+    fields: Fields = HEADER.unpack_from(view)
+    _, length, _, magic, crc, _, delta, _, _, _, _, _, count = fields
+    whole = (
         length == size - LENGTH_BYTES
         and magic == MAGIC
         and 0 <= count <= delta + 1
-        and bool(crc32c(view[CHECKED_FROM:]) == crc)
+        and crc32c(view[CHECKED_FROM:]) == crc
     )
+    return fields if whole else None
 
 
 def decode(data: Buffer) -> list[StoredRecord]:

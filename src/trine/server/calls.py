@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from trine.model.errors import UnknownJob, UnknownSchedule
 from trine.model.ids import parse_message_id, parse_schedule_id
 from trine.server import group_calls, letter_calls, topic_calls
-from trine.server.keys import Action
+from trine.server.keys import Action, check_group
 from trine.wire import calls
 from trine.wire.bodies import Bytes
 from trine.wire.calls import Call, write_reply
@@ -48,16 +48,19 @@ def _traced(connection: Connection, call: Any) -> str:
     return parse_message_id(call.message_id).topic
 
 
+# Crons and jobs have names of the whole server: to say no would tell whose topic they are about.
+
+
 def _cron(connection: Connection, call: Any) -> str:
     cron = connection.context.engine.meta.crons.get(call.name)
-    if cron is None:
+    if cron is None or not connection.may("read", cron.topic):
         raise UnknownSchedule(f"there is no recurring schedule {call.name!r}; crons() lists them")
     return cron.topic
 
 
 def _job(connection: Connection, call: Any) -> str:
     job = connection.context.engine.meta.jobs.get(call.id)
-    if job is None:
+    if job is None or not connection.may("read", job.topic):
         raise UnknownJob(f"there is no redrive {call.id!r}; redrives() lists them")
     return job.topic
 
@@ -132,6 +135,13 @@ CALLS: Final[dict[type[Call], tuple[Action | None, TopicOf, Handler]]] = {
 be read."""
 assert set(CALLS) == set(calls.REPLIES), "every call has an answer"
 
+STEERS: Final[dict[type[Call], str]] = {
+    calls.CreateGroup: "group", calls.AlterGroup: "group", calls.DeleteGroup: "group", calls.PauseGroup: "group",
+    calls.ResumeGroup: "group", calls.SeekGroup: "group", calls.ReplayGroup: "group", calls.SettleReceipts: "group",
+    calls.Join: "group", calls.Subscribe: "name",
+}  # fmt: skip
+"""What consumes from a group or changes it, and where its name stands."""
+
 
 async def answer(connection: Connection, call: Call) -> list[Bytes]:
     """The body of the reply."""
@@ -140,4 +150,6 @@ async def answer(connection: Connection, call: Call) -> list[Bytes]:
         connection.check(action, topic_of(connection, call))
     else:
         connection.check("read", None)  # all may, unless the key was deleted meanwhile
+    if (where := STEERS.get(type(call))) is not None:
+        check_group(getattr(call, where))
     return [write_reply(await handler(connection, call))]

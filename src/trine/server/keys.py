@@ -39,10 +39,11 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
+from trine.broker.operations import REDRIVE_GROUP
 from trine.model.duration import iso
 from trine.model.errors import Conflict, Forbidden, InvalidConfig, InvalidOption, NotFound, Unauthenticated
 from trine.model.ids import DLQ_SUFFIX
-from trine.model.limits import MIB
+from trine.model.limits import MIB, NAME_CHARS_MAX
 from trine.server.config import is_loopback
 
 Role = Literal["admin", "producer", "consumer", "read-only"]
@@ -57,6 +58,17 @@ MAY: Final[dict[Role, frozenset[Action]]] = {
     "consumer": frozenset({"consume", "read"}),
     "read-only": frozenset({"read"}),
 }
+
+VERBS: Final[dict[Action, str]] = {
+    "admin": "administer",
+    "publish": "publish to",
+    "consume": "consume",
+    "read": "read",
+}
+"""How an action is told of a topic."""
+
+NAME_MAX: Final = NAME_CHARS_MAX + len(DLQ_SUFFIX)
+"""The longest name a topic has. A client may ask for any: a longer one is neither remembered nor told back."""
 
 PREFIX: Final = "trine"
 SECRET_BYTES: Final = 32
@@ -100,6 +112,8 @@ class Principal:
             return False
         if topic is None:
             return action != "admin" or "*" in self.topics
+        if len(topic) > NAME_MAX:  # no topic has it, and what is asked for is remembered
+            return "*" in self.topics
         return matches(self.topics, topic)
 
     def check(self, action: Action, topic: str | None) -> None:
@@ -112,11 +126,13 @@ class Principal:
                 f"the API key {self.id!r} was deleted or changed; connect again with a valid one"
             )
         self._tell("forbidden", action)
+        if topic is not None and len(topic) > NAME_MAX:
+            topic = topic[:NAME_MAX] + "…"
         if action not in MAY[self.role]:
             roles = " or ".join(role for role, allowed in MAY.items() if action in allowed)
-            where = f" topic {topic!r}" if topic is not None else ""
+            where = f" {VERBS[action]} topic {topic!r}" if topic is not None else f" {action}"
             raise Forbidden(
-                f"the API key {self.id!r} has the role {self.role}, which may not {action}{where}; "
+                f"the API key {self.id!r} has the role {self.role}, which may not{where}; "
                 f"use a key with the role {roles}"
             )
         globs = ", ".join(self.topics) or "nothing"
@@ -128,6 +144,16 @@ class Principal:
         raise Forbidden(
             f"the API key {self.id!r} is for {globs}, not for topic {topic!r}; use a key whose topics match it"
         )
+
+    def check_everywhere(self, action: Action) -> None:
+        """For what names all topics: it needs a key for all of them."""
+        self.check(action, None)
+        if "*" not in self.topics:
+            self._tell("forbidden", action)
+            raise Forbidden(
+                f"the API key {self.id!r} is for {', '.join(self.topics)}, and this names all topics; "
+                "use a key for all topics (*)"
+            )
 
     def _tell(self, why: Why, action: Action) -> None:
         if self._standing.refused is not None:
@@ -147,6 +173,16 @@ def matches(globs: tuple[str, ...], topic: str) -> bool:
     """
     names = (topic, topic.removesuffix(DLQ_SUFFIX))
     return any(glob == "*" or fnmatchcase(name, glob) for glob in globs for name in names)
+
+
+def check_group(name: object) -> None:
+    """The broker keeps account of dead letters in a group of its own. To settle or move there is to purge them or to
+    bring them back, which is for admins, by the calls made for it: so nobody consumes or steers that group.
+    """
+    if name == REDRIVE_GROUP:
+        raise Forbidden(
+            f"group {REDRIVE_GROUP!r} is the broker's own account of dead letters; list, redrive or purge them instead"
+        )
 
 
 # --- the file

@@ -121,6 +121,8 @@ class Server:
             self._binary_tls = tls.make_context(listeners.binary.tls)
         if listeners.http.tls is not None:
             self.http_tls = tls.make_context(listeners.http.tls, alpn=["http/1.1"])
+        with self._explaining("binary"):
+            _check_free(listeners.binary)  # it is taken when the store is open, which may be minutes from now
         self._http = await self._listen_http()
         self.readiness.recovering()
         self.log.info("recovering", data_dir=config.broker.data_dir)
@@ -222,9 +224,7 @@ class Server:
             ) from error
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                if (
-                    name == "http"
-                ):  # the binary listener comes later, when this server has the directory itself
+                if self.readiness.state == "starting":  # later the directory is this server's own
                     _check_unlocked(self.config.broker.data_dir)
                 raise InvalidConfig(
                     f"port {listener.port} of {listener.host} is in use: stop who has it, or set {setting}.port "
@@ -325,6 +325,16 @@ class Server:
 def _shown(address: tuple[str, int]) -> str:
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _check_free(listener: ListenerConfig) -> None:
+    """Raises what taking the port would raise, and lets it go again."""
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        listener.host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the listener does
+        probe.bind(address)
 
 
 def _check_unlocked(data_dir: str) -> None:

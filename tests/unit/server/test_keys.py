@@ -24,12 +24,14 @@ from trine.server.keys import (
     FREE_ATTEMPTS,
     PEERS_MAX,
     PENALTY_S_MAX,
+    VERBS,
     Action,
     Keys,
     Principal,
     create_key,
     delete_key,
     is_exposed,
+    matches,
     read_keys,
 )
 
@@ -67,11 +69,23 @@ def test_roles_and_actions(role: Any, action: Action) -> None:
         principal.check(action, "orders-eu")
     else:
         with pytest.raises(
-            Forbidden, match=f"'k' has the role {role}, which may not {action} topic 'orders-eu'"
+            Forbidden, match=f"'k' has the role {role}, which may not {VERBS[action]} topic 'orders-eu'"
         ):
             principal.check(action, "orders-eu")
     with pytest.raises(Forbidden):
         principal.check(action, "invoices")
+
+
+def test_a_name_that_no_topic_has_is_neither_remembered_nor_told_back() -> None:
+    endless = "orders" + "x" * 100_000
+    before = matches.cache_info().misses
+    with pytest.raises(Forbidden) as caught:
+        Principal("k", "consumer", ("orders*",)).check("read", endless)
+    assert len(str(caught.value)) < 500
+    assert Principal("k", "consumer", ("*",)).may("read", endless), "the engine says what is wrong with it"
+    assert matches.cache_info().misses == before
+    longest = "orders" + "x" * 194 + ".dlq"
+    assert Principal("k", "consumer", ("orders*",)).may("read", longest)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ def test_config_check(tmp_path: Path) -> None:
     assert found.exit_code == 2
     assert f"{file}:2: broker has no word 'data_dirr'; did you mean 'data_dir'?" in found.stderr
     assert f"{file}:3: log.level is 'loud'" in found.stderr
+    assert len(found.stderr.splitlines()) == 3, "a line for each"
 
     found = trine("config", "check", str(file), "--json")
     assert found.exit_code == 2

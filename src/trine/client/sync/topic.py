@@ -22,12 +22,9 @@ from trine.client.topics import (
     level_number,
     needs_server,
     placed,
-    receipt_of,
     replied,
-    single_parts,
     wire_outgoing,
 )
-from trine.log import batch
 from trine.log.packing import pack_values
 from trine.log.stored import DeadLetter, StoredMessage
 from trine.model.description import GroupDescription, Lag, Scheduled, TopicDescription
@@ -130,12 +127,8 @@ class Topic:
         if key is not None and len(key) > KEY_BYTES_MAX:
             raise MessageTooLarge(f"the key has {len(key)} bytes; {KEY_BYTES_MAX} are allowed")
         lane = config.default_lane if priority is None else config.lane_number(priority)
-        data = batch.encode_single(
-            self._caller.now_ms(), key, value, None, lane=lane, compression=known.compression
-        )
         number = SERVER_CHOOSES if key is None else partition_of(key, config.partitions)
-        parts = single_parts(known, level, number, data)
-        return receipt_of(self.name, self._caller.request(Command.PUBLISH, *parts))
+        return self._caller.publish(known, level, lane, number, key, value)
 
     def publish_many(
         self,

@@ -16,7 +16,7 @@ from litestar.handlers.base import BaseRouteHandler
 from trine.model.errors import Forbidden
 from trine.server.context import Context
 from trine.server.http.problems import BadRequest
-from trine.server.keys import ANONYMOUS, Principal
+from trine.server.keys import ANONYMOUS, Principal, check_group
 
 OPEN: Final = frozenset({"/health", "/ready", "/version", "/openapi.json", "/docs"})
 """What needs no key: it tells nothing of what is stored."""
@@ -83,6 +83,8 @@ def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHand
     action = handler.opt.get("may")
     if action is not None and handler.opt.get("topic") != "later":
         principal_of(connection).check(action, connection.path_params.get("topic"))
+        if action != "read":
+            check_group(connection.path_params.get("group"))
 
 
 def principal_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Principal:

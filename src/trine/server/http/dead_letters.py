@@ -300,8 +300,9 @@ async def resume_redrive(
 
 async def _job(context: Context, job_id: str, principal: Principal, action: Any) -> AsyncRedrive:
     for job in await context.broker.redrives():
-        if job.id == job_id:
-            principal.check(action, job.progress["topic"])
+        topic = job.progress["topic"]
+        if job.id == job_id and principal.may("read", topic):  # to say no would tell the topic
+            principal.check(action, topic)
             return job
     raise UnknownJob(f"there is no redrive {job_id!r}; /v1/redrives lists them")
 

@@ -28,7 +28,7 @@ from trine.server.http.bodies import Delivered, Show, fields_of
 from trine.server.http.publishing import topic_of
 from trine.server.http.reading import ANSWER_BYTES_MAX
 from trine.server.http.waiting import first_of, ringing, watching
-from trine.server.keys import Principal
+from trine.server.keys import Principal, check_group
 
 Runs = list[tuple[GroupPart, Run]]
 Settle = Callable[[GroupState, Runs, int], int | None]
@@ -76,6 +76,8 @@ def member_name(given: str | None, principal: Principal) -> str:
 def group_of(context: Context, topic: str, name: str, *, create: bool = False) -> GroupState:
     """Under the engine's lock. A receive creates the group, as the first consumer does everywhere."""
     state = topic_of(context, topic)
+    if create:
+        check_group(name)
     if create and name not in state.groups:
         config = GroupConfig.make(context.config.group_defaults())
         return context.engine.create_group(state, check_name(name, "group"), config)

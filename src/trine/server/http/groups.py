@@ -19,7 +19,7 @@ from trine.server.http.delivery import Presence, Runs, Settle, member_name, rece
 from trine.server.http.options import CreateGroup, GroupOptions, GroupOut, group_out, words
 from trine.server.http.requests import Given, read
 from trine.server.http.waiting import wait_ms
-from trine.server.keys import Principal
+from trine.server.keys import Principal, check_group
 
 GROUPS = "/v1/topics/{topic:str}/groups"
 GROUP = "/v1/topics/{topic:str}/groups/{group:str}"
@@ -121,6 +121,7 @@ async def create_group(
     """A group's first receive creates it too; create it to choose its options."""
     given = await read(request, CreateGroup)
     options = {**context.config.group_defaults(), **words(given, "name")}
+    check_group(given.name)
     group = await context.broker.topic(topic).create_group(given.name, **options)
     return group_out(await group.describe())
 

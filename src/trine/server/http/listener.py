@@ -6,6 +6,7 @@ uvicorn is run by its parts: signals and the bound on the end are the server's.
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 from typing import Any, Final
 
@@ -24,6 +25,13 @@ HEADERS_BYTES_MAX: Final = 64 * KIB
 """Of one request; the parser itself has no limit."""
 KEEP_ALIVE_S: Final = 65
 """A silent connection is closed after this: a little more than a long poll may take."""
+HEAD_S: Final = 10.0
+"""A new connection's first request, and the headers of each, must be whole by then: who sends them byte by byte, or
+nothing, needs no key to hold a connection."""
+BODY_S: Final = 30.0
+"""A body must go on within this."""
+SWEEP_S: Final = 1.0
+"""How often those that are late are looked for: timers of their own would cost each request more than the look."""
 FRAME_BYTES_MAX: Final = 1 * MIB
 """One WebSocket frame from a client: receipts, and no messages."""
 BACKLOG: Final = 2048
@@ -53,10 +61,20 @@ class Protocol(DirectProtocol, Counted):
 
     _in_headers = False
     _header_bytes = 0
+    _due = math.inf
+    """By the loop's clock: when what is missing of a request must have come."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._due = self.loop.time() + HEAD_S
         self.opened(self.config.app)
+
+    def end_if_late(self, now: float) -> None:
+        if now > self._due:
+            self._due = math.inf
+            if self._metrics is not None:
+                self._metrics.protocol_error("http")
+            self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed()
@@ -64,6 +82,7 @@ class Protocol(DirectProtocol, Counted):
 
     def handle_websocket_upgrade(self) -> None:
         super().handle_websocket_upgrade()
+        self._due = math.inf
         self.closed()  # the connection is the other protocol's now
 
     def data_received(self, data: bytes) -> None:
@@ -79,12 +98,22 @@ class Protocol(DirectProtocol, Counted):
     def on_message_begin(self) -> None:
         self._in_headers = True
         self._header_bytes = 0
+        self._due = self.loop.time() + HEAD_S
         super().on_message_begin()
         self.scope["trine.abort"] = self.transport.abort  # type: ignore[typeddict-unknown-key]
 
     def on_headers_complete(self) -> None:
         self._in_headers = False
+        self._due = self.loop.time() + BODY_S
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._due = self.loop.time() + BODY_S
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._due = math.inf
+        super().on_message_complete()
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol, Counted):
@@ -112,6 +141,7 @@ class HttpListener:
         self._uvicorn: uvicorn.Server | None = None
         self._ticking: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
+        self._sweeping: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         config = self._host.config
@@ -139,6 +169,7 @@ class HttpListener:
         await server.startup(sockets=[bound])
         self._uvicorn = server
         self._ticking = asyncio.create_task(server.main_loop(), name="trine http")
+        self._sweeping = asyncio.create_task(self._sweep(server), name="trine http late requests")
         host, port = bound.getsockname()[:2]
         self.address = (host, port)
 
@@ -173,14 +204,26 @@ class HttpListener:
             task.cancel()
         self.app.stop()
 
+    async def _sweep(self, server: uvicorn.Server) -> None:
+        """Ends connections whose request does not come on."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            now = loop.time()
+            for connection in list(server.server_state.connections):
+                if isinstance(connection, Protocol):
+                    connection.end_if_late(now)
+
     async def _end(self, server: uvicorn.Server) -> None:
         assert self._ticking is not None
+        assert self._sweeping is not None
         for listening in server.servers:
             listening.close()
         # Streams say why they end; uvicorn would cut them off first.
         await self.app.shared.streams.ended(GOODBYE_S)
         await server.shutdown()
         await self._ticking
+        self._sweeping.cancel()
         self.app.stop()
         self._uvicorn = None
 

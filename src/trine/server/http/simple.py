@@ -61,7 +61,7 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     acked: int
     """Ever since each group began."""
     failed: int
-    """Deliveries that came to nothing, ever: nacked, or the lease ended."""
+    """Deliveries that came to nothing, ever: nacked, the lease ended, or given back when a consumer left."""
     dead_lettered: int
     """In the dead letters now."""
     scheduled: int
