@@ -7,6 +7,7 @@ once, whatever happens in between. Letters buried after the job began are not pa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,7 +19,7 @@ from trine.broker.operations import letters_group, matches
 from trine.log.stored import DeadLetter
 from trine.model.durability import Level
 from trine.model.duration import instant_ms
-from trine.model.errors import Conflict, InvalidOption, TooMany, UnknownJob, UnknownTopic
+from trine.model.errors import Conflict, InvalidOption, TooMany, TrineError, UnknownJob, UnknownTopic
 from trine.model.ids import DLQ_SUFFIX, parse_message_id
 from trine.model.message import H_REDRIVEN, RESERVED, Draft, Instant, Outgoing, as_bytes, draft, outgoing_many
 from trine.queue.rows import Kind, Row, pack_place
@@ -245,7 +246,15 @@ class RedriveJob:
         at[number] = job.ends[number]
 
     def _target(self, job: JobMeta, letter: DeadLetter) -> TopicState:
-        return self._engine.topic(job.to if job.to is not None else parse_message_id(letter.origin).topic)
+        """Where a letter goes: back to its topic, unless the job says otherwise. What its origin says is believed only
+        if letters of that topic come here."""
+        if job.to is not None:
+            return self._engine.topic(job.to)
+        with suppress(TrineError):
+            origin = parse_message_id(letter.origin).topic
+            if dlq_name(origin) == job.topic:
+                return self._engine.topic(origin)
+        return self._engine.topic(job.topic.removesuffix(DLQ_SUFFIX))
 
     def _draft(self, letter: DeadLetter, target: TopicState, edit: Edit | None, now: int) -> Draft | None:
         """The message to send: as it was, or as `edit` makes it; None leaves the letter where it is."""

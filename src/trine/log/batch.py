@@ -35,6 +35,7 @@ module refuses to do: look into keys, values or headers to decide anything.
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -42,6 +43,7 @@ import msgspec
 from aiokafka.codec import has_gzip, has_lz4, has_snappy, has_zstd
 from aiokafka.errors import CorruptRecordException, UnsupportedCodecError
 from aiokafka.record._crecords import DefaultRecordBatch, DefaultRecordBatchBuilder
+from cramjam import DecompressionError
 from crc32c import crc32c
 
 from trine.log import alike
@@ -95,6 +97,10 @@ ALIKE_BYTES_MIN: Final = HEADER_BYTES + ALIKE_MIN * 8
 _BUILDER_BYTES_MAX: Final = 2**31 - 1
 """The compiled builder refuses records above its size; batches are limited before they come here."""
 
+_MALFORMED: Final = (
+    CorruptRecordException, DecompressionError, EOFError, OSError, ValueError, struct.error, zlib.error,
+)  # fmt: skip
+"""What the codec and its decompressors raise when records are not what they should be."""
 _NO_HEADER: Final = bytes(HEADER_BYTES)
 _PLACE: Final = struct.Struct(">qii")
 _CRC: Final = struct.Struct(">I")
@@ -362,7 +368,7 @@ def decode(data: Buffer) -> list[StoredRecord]:
         ]
     except UnsupportedCodecError:
         raise _unavailable(read_header(data).compression) from None
-    except CorruptRecordException as error:
+    except _MALFORMED as error:
         raise InvalidInput(
             f"the batch's checksum is right but its records are malformed ({error}): its producer is at fault"
         ) from error
