@@ -48,6 +48,18 @@ def write(values: Sequence[bytes], size: int, before: bytes) -> bytearray:
 
 def read(data: bytes | bytearray | memoryview, start: int, count: int) -> list[bytes] | None:
     """The values of the records that begin at `start` and go to the end, or None if they are not alike."""
+    values: list[bytes] = []
+    return values if _walk(data, start, count, values) is not None else None
+
+
+def size_of(data: bytes | bytearray | memoryview, start: int, count: int) -> int | None:
+    """The length of the values `read` would give, or None; the values are not looked at."""
+    return _walk(data, start, count, None)
+
+
+def _walk(
+    data: bytes | bytearray | memoryview, start: int, count: int, values: list[bytes] | None
+) -> int | None:
     size = _first_size(data, start)
     if size is None or not 0 < count <= COUNT_MAX:
         return None
@@ -55,22 +67,22 @@ def read(data: bytes | bytearray | memoryview, start: int, count: int) -> list[b
     end = start + sum(map(len, heads)) + size * count + len(END)
     if end != len(data) or data[end - 1]:
         return None
-    values: list[bytes] = []
-    position = done = 0
-    position = start
+    position, done = start, 0
     while done < count:
         width = len(heads[done])
         chunk = 1 << min(count - done, CHUNK_MAX).bit_length() - 1
         while len(heads[done + chunk - 1]) != width:  # the head grows within: take less
             chunk >>= 1
-        layout = _layout(width, size, chunk)
+        layout = _layout(width, size, chunk, values is not None)
         found = layout.unpack_from(data, position)
-        if list(found[0::2]) != heads[done : done + chunk]:
+        if values is not None:
+            values += found[1::2]
+            found = found[0::2]
+        if list(found) != heads[done : done + chunk]:
             return None
-        values += found[1::2]
         position += layout.size
         done += chunk
-    return values
+    return size
 
 
 def _first_size(data: bytes | bytearray | memoryview, start: int) -> int | None:
@@ -94,8 +106,8 @@ def _read_varint(data: bytes | bytearray | memoryview, position: int) -> tuple[i
 
 
 @lru_cache(maxsize=512)
-def _layout(width: int, size: int, count: int) -> Struct:
-    return Struct(f"{width}s{size}s" * count)
+def _layout(width: int, size: int, count: int, values: bool) -> Struct:
+    return Struct(f"{width}s{size}{'s' if values else 'x'}" * count)
 
 
 def _record_heads(size: int, count: int) -> list[bytes]:

@@ -29,6 +29,7 @@ def test_the_bytes_are_the_codecs_own(size: int, count: int) -> None:
     assert written == codec(values)[batch.HEADER_BYTES :]
     assert batch.encode_values(values, 7, size=size)[12:] == batch.encode_values(values, 7)[12:]
     assert alike.read(written, 0, count) == values
+    assert alike.size_of(written, 0, count) == size
     assert alike.read(b"head" + written, 4, count) == values
 
 
@@ -55,6 +56,7 @@ def test_a_changed_byte_is_never_taken_for_a_value(count: int, size: int, data: 
     position = data.draw(st.integers(0, len(written) - 1))
     written[position] ^= data.draw(st.integers(1, 255))
     found = alike.read(bytes(written), 0, count)
+    assert (alike.size_of(written, 0, count) is None) == (found is None)
     if found is not None:  # it was within a value, or a value was taken for another: the rest is as it was
         assert len(found) == count
         assert sum(one != other for one, other in zip(found, values, strict=True)) == 1
@@ -64,6 +66,7 @@ def test_a_changed_byte_is_never_taken_for_a_value(count: int, size: int, data: 
 def test_nonsense_is_not_alike(given: bytes) -> None:
     assert alike.read(given, 0, 5) is None
     assert alike.read(given, 0, 0) is None
+    assert alike.size_of(given, 0, 5) is None
 
 
 def test_mixed_lengths_are_not_alike() -> None:
