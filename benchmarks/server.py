@@ -202,7 +202,8 @@ async def _take_singles(consumer: AsyncConsumer, count: int) -> None:
     while count > 0:
         messages = await consumer.receive(max=500, wait="10s")
         count -= len(messages)
-        await asyncio.gather(*(message.ack() for message in messages))
+        for answer in [message.ack() for message in messages]:  # all under way, then each is waited for
+            await answer
 
 
 # --- through
@@ -214,6 +215,7 @@ async def _latency(bench: Bench, server: Serving) -> None:
         topic = await sender.create_topic("latency", partitions=6)
         await topic.create_group("g", durability="written")
         taken: list[float] = []
+        acks: set[asyncio.Task[int]] = set()
         total = rate * seconds
 
         async def take() -> None:
@@ -222,17 +224,21 @@ async def _latency(bench: Bench, server: Serving) -> None:
                     messages = await consumer.receive(max=1_000, wait="10s")
                     now = time.perf_counter()
                     taken.extend(now - float(message.value or b"0") for message in messages)
-                    await consumer.ack(messages)
+                    acks.add(
+                        asyncio.ensure_future(consumer.ack(messages))
+                    )  # the next receive need not wait for it
+                    acks.difference_update([one for one in acks if one.done()])
+                await asyncio.gather(*acks)
 
         consuming = asyncio.ensure_future(take())
         publishing: list[asyncio.Task[object]] = []
         begun = time.perf_counter()
         while len(publishing) < total:
             # What is due by now, then a sleep of a millisecond: spinning would take the CPU the client needs.
-            due = min(int((time.perf_counter() - begun) * rate) + 1, total)
-            for _ in range(due - len(publishing)):
-                value = b"%-100.6f" % time.perf_counter()
-                publishing.append(asyncio.ensure_future(topic.publish(value, durability="written")))
+            by_now = min(int((time.perf_counter() - begun) * rate) + 1, total)
+            for _ in range(by_now - len(publishing)):
+                stamped = b"%-100.6f" % time.perf_counter()
+                publishing.append(asyncio.ensure_future(topic.publish(stamped, durability="written")))
             await asyncio.sleep(0.001)
         await asyncio.gather(*publishing)
         await consuming

@@ -66,7 +66,7 @@ def _check_records(data: bytearray, marks: int, count: int, config: TopicConfig)
             raise MessageTooLarge(
                 f"the batch cannot be unpacked, or is above {UNPACKED_BYTES_MAX} bytes then; send smaller ones"
             )
-    elif count > 1 and (size := alike.size_of(data, HEADER_BYTES, count)) is not None:
+    elif count >= batch.ALIKE_MIN and (size := alike.size_of(data, HEADER_BYTES, count)) is not None:
         _check_size(size, config)
         return
     first = batch.read_header(data).base_offset

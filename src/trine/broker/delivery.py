@@ -185,9 +185,12 @@ class Delivery(Settlement):
                 ledger, partition = part.ledger, part.partition
                 rows: list[Row] = []
                 # Read before anything is leased: what cannot be read is not delivered, what is missing is gone.
-                found = [partition.records(pick.first, pick.count) for pick in picks]
-                if look or partition.has_ttl or any(map(_is_short, found, picks)):
-                    picks, found = self._screen(entry, part, lane, picks, found, now, rows)
+                if opened or look or partition.has_ttl or not part.read_ahead_all(picks):
+                    found = [partition.records(pick.first, pick.count) for pick in picks]
+                    if look or partition.has_ttl or any(map(_is_short, found, picks)):
+                        picks, found = self._screen(entry, part, lane, picks, found, now, rows)
+                else:
+                    found = [[] for _ in picks]
                 name = ledger.name(member)
                 number = upcoming.get(part.log_id, ledger.next_row) + len(rows)
                 for (first, count, attempt), records in zip(picks, found, strict=True):

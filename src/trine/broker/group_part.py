@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from trine.broker.partition import Partition
@@ -11,7 +11,7 @@ from trine.log.batch import StoredRecord
 from trine.log.log import Log
 from trine.queue.ledger import Lease, Ledger, runs_of
 from trine.queue.rows import Row
-from trine.queue.selection import Selection
+from trine.queue.selection import Pick, Selection
 
 SMALL_SHARE = 4
 """A batch is sent whole when at least this part of its messages, one in so many, is delivered."""
@@ -31,15 +31,23 @@ class GroupPart:
         self.log = log
         self.ledger = ledger
         self.selection: Selection
-        self._ahead: tuple[int, int, list[bytes]] | None = None
-        """The run that was read last and the batches that hold it: what is leased next is sent next."""
+        self._ahead: dict[tuple[int, int], list[bytes]] = {}
+        """Runs that were read last, and the batches that hold them: what is leased next is sent next."""
 
     # --- deliveries as they are stored
 
     def read_ahead(self, first: int, count: int) -> bool:
-        """Reads the batches of a run; says whether the log has every message of it."""
+        """Reads the batches of a run that is to be leased; says whether the log has every message of it."""
+        self._ahead.clear()
+        return self._read_run(first, count)
+
+    def read_ahead_all(self, picks: Iterable[Pick]) -> bool:
+        """The same for several runs."""
+        self._ahead.clear()
+        return all(self._read_run(first, count) for first, count, _ in picks)
+
+    def _read_run(self, first: int, count: int) -> bool:
         partition = self.partition
-        self._ahead = None
         if partition.opened(first, count, count * SMALL_SHARE):  # and will be cut out of what was opened
             return True
         log = partition.log
@@ -57,18 +65,17 @@ class GroupPart:
                 position = header.next_offset
                 if position >= end:
                     break
-        self._ahead = (first, count, stored)
+        self._ahead[first, count] = stored
         return True
 
     def stored(self, lease: Lease) -> list[bytes | bytearray]:
         """The batches that hold a lease's messages. They may hold more: only a small part of one is cut out of it."""
-        first, end = lease.first, lease.first + lease.count
-        ahead, self._ahead = self._ahead, None
-        if ahead is None or ahead[:2] != (first, lease.count):
-            return self._cut(first, end, lease.lane)
-        batches = ahead[2]
-        if len(batches) == 1 and lease.count * SMALL_SHARE < batch.read_header(batches[0]).count:
-            return self._cut(first, end, lease.lane)
+        first, count = lease.first, lease.count
+        batches = self._ahead.pop((first, count), None)
+        if batches is None or (
+            len(batches) == 1 and count * SMALL_SHARE < batch.read_header(batches[0]).count
+        ):
+            return self._cut(first, first + count, lease.lane)
         return list(batches)
 
     def _cut(self, first: int, end: int, lane: int) -> list[bytes | bytearray]:

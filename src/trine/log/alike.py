@@ -12,8 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import groupby
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 COUNT_MAX: Final = 4096
 """Records of one batch that take this way: heads of as many are kept."""
@@ -48,41 +52,59 @@ def write(values: Sequence[bytes], size: int, before: bytes) -> bytearray:
 
 def read(data: bytes | bytearray | memoryview, start: int, count: int) -> list[bytes] | None:
     """The values of the records that begin at `start` and go to the end, or None if they are not alike."""
+    size = size_of(data, start, count)
+    if size is None:
+        return None
     values: list[bytes] = []
-    return values if _walk(data, start, count, values) is not None else None
+    for run in _runs(size, count):
+        done = 0
+        while done < run.count:
+            chunk = 1 << min(run.count - done, CHUNK_MAX).bit_length() - 1
+            layout = _layout(run.width, size, chunk)
+            values += layout.unpack_from(data, start + run.position + done * run.stride)
+            done += chunk
+    return values
 
 
 def size_of(data: bytes | bytearray | memoryview, start: int, count: int) -> int | None:
     """The length of the values `read` would give, or None; the values are not looked at."""
-    return _walk(data, start, count, None)
-
-
-def _walk(
-    data: bytes | bytearray | memoryview, start: int, count: int, values: list[bytes] | None
-) -> int | None:
     size = _first_size(data, start)
     if size is None or not 0 < count <= COUNT_MAX:
         return None
-    heads = _record_heads(size, count)
-    end = start + sum(map(len, heads)) + size * count + len(END)
-    if end != len(data) or data[end - 1]:
+    runs = _runs(size, count)
+    last = runs[-1]
+    end = last.position + last.count * last.stride
+    if start + end + len(END) != len(data) or data[start + end]:
         return None
-    position, done = start, 0
-    while done < count:
-        width = len(heads[done])
-        chunk = 1 << min(count - done, CHUNK_MAX).bit_length() - 1
-        while len(heads[done + chunk - 1]) != width:  # the head grows within: take less
-            chunk >>= 1
-        layout = _layout(width, size, chunk, values is not None)
-        found = layout.unpack_from(data, position)
-        if values is not None:
-            values += found[1::2]
-            found = found[0::2]
-        if list(found) != heads[done : done + chunk]:
+    records = np.frombuffer(data, np.uint8, end, start)
+    for run in runs:
+        rows = records[run.position : run.position + run.count * run.stride].reshape(run.count, run.stride)
+        if not np.array_equal(rows[:, : run.width], run.heads):
             return None
-        position += layout.size
-        done += chunk
     return size
+
+
+class _Run(NamedTuple):
+    """Records whose heads have one length: the first, those with a short offset delta, and the others."""
+
+    position: int
+    count: int  # type: ignore[assignment]
+    width: int
+    stride: int
+    heads: NDArray[np.uint8]
+    """What stands before each value, a row each."""
+
+
+@lru_cache(maxsize=64)
+def _runs(size: int, count: int) -> tuple[_Run, ...]:
+    runs = []
+    position = 0
+    for width, some in groupby(_record_heads(size, count), len):
+        heads = list(some)
+        rows = np.frombuffer(b"".join(heads), np.uint8).reshape(len(heads), width)
+        runs.append(_Run(position, len(heads), width, width + size, rows))
+        position += len(heads) * (width + size)
+    return tuple(runs)
 
 
 def _first_size(data: bytes | bytearray | memoryview, start: int) -> int | None:
@@ -106,8 +128,8 @@ def _read_varint(data: bytes | bytearray | memoryview, position: int) -> tuple[i
 
 
 @lru_cache(maxsize=512)
-def _layout(width: int, size: int, count: int, values: bool) -> Struct:
-    return Struct(f"{width}s{size}{'s' if values else 'x'}" * count)
+def _layout(width: int, size: int, count: int) -> Struct:
+    return Struct(f"{width}x{size}s" * count)
 
 
 def _record_heads(size: int, count: int) -> list[bytes]:

@@ -91,8 +91,8 @@ _CODECS: Final = {
     LZ4: ("lz4", has_lz4),
     ZSTD: ("zstd", has_zstd),
 }
-ALIKE_MIN: Final = 8
-"""Records from which on it pays to look whether they are alike; eight have more bytes than below."""
+ALIKE_MIN: Final = 64
+"""Records from which on it pays to look whether they are alike; so many have more bytes than below."""
 ALIKE_BYTES_MIN: Final = HEADER_BYTES + ALIKE_MIN * 8
 _BUILDER_BYTES_MAX: Final = 2**31 - 1
 """The compiled builder refuses records above its size; batches are limited before they come here."""

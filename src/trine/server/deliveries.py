@@ -329,8 +329,8 @@ class Desk:
         due = self.group.next_event()
         if due is not None and due <= now:
             due = now + LOOK_AGAIN_MS
-        if due == self._due and self._timer is not None:
-            return
+        if self._timer is not None and self._due is not None and due is not None and self._due <= due:
+            return  # it rings early enough, and looks again
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
