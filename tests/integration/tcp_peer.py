@@ -60,8 +60,12 @@ class Served:
 
 @contextlib.asynccontextmanager
 async def serving(
-    path: str = ":memory:", *, clock: Clock | None = None, keys_file: str | None = None,
-    tls: ssl.SSLContext | None = None, **limits: int
+    path: str = ":memory:",
+    *,
+    clock: Clock | None = None,
+    keys_file: str | None = None,
+    tls: ssl.SSLContext | None = None,
+    **limits: int,
 ) -> AsyncIterator[Served]:
     """A binary listener on a free port, without the rest of the server."""
     engine, housekeeper = open_store(path, clock=clock)
