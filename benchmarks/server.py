@@ -22,17 +22,28 @@ CONNECTIONS = 64
 
 
 def run(bench: Bench) -> None:
+    # Servers of their own: what one leaves to be written back must not be paid for by the next.
+    with_server(bench, lambda server, raw: uvloop.run(_singly(bench, server, raw)))
+    with_server(bench, lambda server, _: uvloop.run(_many_connections(bench, server)))
+    with_server(bench, lambda server, _: uvloop.run(_latency(bench, server)))
+    with_server(bench, lambda server, _: uvloop.run(_http(bench, server)))
+    with_server(bench, lambda server, _: _in_bulk(bench, server))
+
+
+def with_server(bench: Bench, work: Callable[[Serving, RawFile], None]) -> None:
     folder = bench.folder()
     with Serving(folder) as server:
-        uvloop.run(_publishing(bench, server, RawFile(folder / "raw", 64 << 20)))
-        uvloop.run(_consuming(bench, server))
-        uvloop.run(_latency(bench, server))
-        uvloop.run(_http(bench, server))
-        bench.add(
-            workload="memory of the server after all of that", durability="", unit="MB",
-            value=server.resident_bytes() / 1e6,
-        )  # fmt: skip
+        work(server, RawFile(folder / "raw", 64 << 20))
     bench.remove(folder)
+
+
+def _in_bulk(bench: Bench, server: Serving) -> None:
+    uvloop.run(_publishing(bench, server))
+    uvloop.run(_consuming(bench, server))
+    bench.add(
+        workload="memory of the server after batches in and out", durability="", unit="MB",
+        value=server.resident_bytes() / 1e6,
+    )  # fmt: skip
 
 
 async def _rate(bench: Bench, count: int, work: Callable[[], Awaitable[None]]) -> float:
@@ -62,14 +73,17 @@ async def _in_flight(most: int, count: int, work: Callable[[], Awaitable[object]
 # --- in
 
 
-async def _publishing(bench: Bench, server: Serving, raw: RawFile) -> None:
+async def _publishing(bench: Bench, server: Serving) -> None:
     async with trine.aio.connect(server.address) as broker:
         topic = await broker.create_topic("publishing", partitions=6, retention="1h")
         for durability, target in (("written", 2_000_000), ("synced", 1_500_000)):
             await _batches(bench, topic, durability, target)
-        await _singles(bench, topic, raw)
         await broker.delete_topic("publishing")
-    await _many_connections(bench, server)
+
+
+async def _singly(bench: Bench, server: Serving, raw: RawFile) -> None:
+    async with trine.aio.connect(server.address) as broker:
+        await _singles(bench, await broker.create_topic("singly", partitions=6), raw)
 
 
 async def _batches(bench: Bench, topic: AsyncTopic, durability: str, target: int) -> None:
