@@ -259,6 +259,7 @@ def test_the_shell_completes_names(data: str, environ: dict[str, str]) -> None:
             "_TRINE_COMPLETE": "complete_bash",
             "COMP_WORDS": " ".join(("trine", *words)),
             "COMP_CWORD": str(len(words)),
+            "TRINE_COMPLETION_WAIT": f"{PATIENCE_S}s",
         }
         done = subprocess.run(COMMAND, env=asked, capture_output=True, text=True, timeout=PATIENCE_S)
         return done.stdout.split()

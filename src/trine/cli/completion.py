@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from trine.cli.contexts import Place
 from trine.cli.target import Given, find_place, open_place
+from trine.model.duration import duration_ms
+from trine.model.errors import InvalidDuration
 
 if TYPE_CHECKING:
     from trine import Broker
 
-WAIT_S: Final = 1.0
-"""A shell that waits longer than this for a name feels broken."""
+WAIT: Final = "1s"
+"""A shell that waits longer than this for a name feels broken; TRINE_COMPLETION_WAIT says otherwise."""
 
 
 def topic_names(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -38,16 +41,24 @@ def _asked(ctx: typer.Context, names: Callable[[Broker], list[str]]) -> list[str
         place = find_place(_given(ctx), os.environ)
     if place is None or (place.data is not None and not Path(place.data).is_dir()):
         return []
+    wait = os.environ.get("TRINE_COMPLETION_WAIT", WAIT)
+    with contextlib.suppress(InvalidDuration):
+        seconds = duration_ms(wait, what="TRINE_COMPLETION_WAIT") / 1000
+        return _briefly(place, wait, seconds, names)
+    return []
+
+
+def _briefly(place: Place, wait: str, seconds: float, names: Callable[[Broker], list[str]]) -> list[str]:
     found: list[str] = []
 
     def ask() -> None:
         # Whatever is wrong, the next command will say; a shell that completes is not the place.
-        with contextlib.suppress(Exception), open_place(place, wait=f"{WAIT_S}s") as broker:
+        with contextlib.suppress(Exception), open_place(place, wait=wait) as broker:
             found.extend(names(broker))
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
-    asking.join(WAIT_S)
+    asking.join(seconds)
     return list(found)
 
 

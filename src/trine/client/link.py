@@ -392,7 +392,7 @@ class Link:
                 return
             if now - min(connection.sent_at, connection.heard_at) >= silence / 3:
                 ignored: asyncio.Future[bytes] = loop.create_future()
-                ignored.add_done_callback(lambda done: done.cancelled() or done.exception())
+                unattended(ignored)
                 self.send(Command.PING, (), ignored)
 
     # --- what to say when it did not work out
@@ -427,3 +427,8 @@ def _checked(call: Call) -> bytes:
         except WireError as error:
             raise InvalidInput(str(error)) from error
     return body
+
+
+def unattended(future: asyncio.Future[bytes]) -> None:
+    """Nobody may be there to look at how it ends: an error is not to be complained about."""
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())

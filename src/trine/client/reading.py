@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from trine.client.link import unattended
 from trine.log import batch
 from trine.log.batch import StoredRecord
 from trine.log.stored import DeadLetter, LogMessage, Origin, StoredMessage
@@ -126,6 +127,7 @@ class Log:
             if peek is None or peek.done():
                 body = bodies.write_read(topic, number, start, PEEK_BYTES, wait_ms)
                 peek = self._peeks[topic, number] = self._link.request(Command.READ, body, safe=True)
+                unattended(peek)  # it may outlive whoever waits for it
             peeks.append(peek)
         await asyncio.wait(peeks, timeout=wait_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
         for key in [key for key, peek in self._peeks.items() if peek.done()]:
