@@ -103,17 +103,3 @@ def _read(text: str) -> tuple[bytes, bytes, Receipt]:
 
 def _mac(body: bytes, key: bytes) -> bytes:
     return hashlib.blake2s(body, key=key, digest_size=_MAC_BYTES).digest()
-
-
-def owner_of(text: str) -> tuple[str, str]:
-    """(topic, group) a receipt says it is of, unproven: read it with that group's key then."""
-    try:
-        data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        topic_end = _FIXED.size + 1 + data[_FIXED.size]
-        topic = data[_FIXED.size + 1 : topic_end].decode()
-        group = data[topic_end + 1 : topic_end + 1 + data[topic_end]].decode()
-    except (binascii.Error, IndexError, UnicodeDecodeError, ValueError, TypeError) as error:
-        raise InvalidReceipt(
-            "this is not a receipt; use the one given with the message, unchanged"
-        ) from error
-    return topic, group

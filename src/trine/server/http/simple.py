@@ -17,7 +17,7 @@ from trine.model.duration import iso
 from trine.model.errors import InvalidInput, TrineError
 from trine.model.ids import DLQ_SUFFIX
 from trine.model.limits import RECEIVE_MAX
-from trine.model.receipt import owner_of
+from trine.model.receipt import read_names
 from trine.server.context import Context
 from trine.server.http.bodies import Name, PublishIn, RawPublish, decode_body
 from trine.server.http.counters import buried_count
@@ -187,12 +187,12 @@ def by_group(given: AckIn) -> dict[tuple[str, str], list[str]]:
     if given.receipts is UNSET:
         if given.receipt is UNSET:
             raise InvalidInput("give receipt, or receipts")
-        return {owner_of(given.receipt): [given.receipt]}
+        return {read_names(given.receipt): [given.receipt]}
     if given.receipt is not UNSET:
         raise InvalidInput("give receipt, or receipts")
     groups: dict[tuple[str, str], list[str]] = {}
     for text in given.receipts:
-        groups.setdefault(owner_of(text), []).append(text)
+        groups.setdefault(read_names(text), []).append(text)
     return groups
 
 
