@@ -13,7 +13,6 @@ drain) steps out of the round and comes back by itself. Everything but `ring` ha
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
@@ -27,6 +26,7 @@ from trine.model.durability import Level
 from trine.model.errors import Refused, TrineError, UnknownGroup
 from trine.model.limits import FRAME_BYTES_MAX, MIB, RECEIVE_MAX
 from trine.queue.ledger import Lease
+from trine.server.bell import Bell
 from trine.wire.bodies import Bytes, write_delivery
 
 if TYPE_CHECKING:
@@ -216,10 +216,9 @@ class Desk:
         self._flushes = context.commits.flushes
         self._log = context.log
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
         self._simulated = isinstance(self._engine.clock, SimulatedClock)
         self._round: OrderedDict[Waiter, None] = OrderedDict()
-        self._called = False
+        self._bell = Bell(self._serve)
         self._timer: asyncio.TimerHandle | None = None
         self._due: int | None = None
         self._message_bytes = _average_bytes(group)
@@ -239,13 +238,7 @@ class Desk:
 
     def ring(self) -> None:
         """Something may be there. From any thread."""
-        if self._called:
-            return
-        self._called = True
-        if threading.get_ident() == self._thread:
-            self._loop.call_soon(self._serve)
-        elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._serve)
+        self._bell.ring()
 
     def _rest(self) -> None:
         self.group.listeners.discard(self.ring)
@@ -254,7 +247,6 @@ class Desk:
             self._timer = self._due = None
 
     def _serve(self) -> None:
-        self._called = False
         if not self._round:
             return
         with self._flushes, self._engine.lock:

@@ -7,11 +7,11 @@ so that a write to one partition costs nothing to the readers of the others.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from trine.log.log import Log
+from trine.server.bell import Bell
 
 if TYPE_CHECKING:
     from trine.server.context import Context
@@ -34,14 +34,13 @@ class Reads:
         self._engine = context.engine
         self._flushes = context.commits.flushes
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
         self._waiting: dict[Log, set[PendingRead]] = {}
-        self._called = False
+        self._bell = Bell(self._serve)
 
     def park(self, read: PendingRead, wait_ms: int) -> None:
         """Under the lock, right after the look."""
         if not self._waiting:
-            self._engine.reader_listeners.add(self._ring)
+            self._engine.reader_listeners.add(self._bell.ring)
         self._waiting.setdefault(read.log, set()).add(read)
         read.timer = self._loop.call_later(wait_ms / 1000, self.end, read)
 
@@ -59,22 +58,12 @@ class Reads:
         if not some:
             del self._waiting[read.log]
         if not self._waiting:
-            self._engine.reader_listeners.discard(self._ring)
+            self._engine.reader_listeners.discard(self._bell.ring)
         if read.timer is not None:
             read.timer.cancel()
         return True
 
-    def _ring(self) -> None:
-        if self._called:
-            return
-        self._called = True
-        if threading.get_ident() == self._thread:
-            self._loop.call_soon(self._serve)
-        elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._serve)
-
     def _serve(self) -> None:
-        self._called = False
         due = [
             read
             for log, some in self._waiting.items()
