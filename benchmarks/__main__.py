@@ -12,7 +12,17 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import journal_experiment, machine, publish, rebalance, receive, schedule, server, store
+from benchmarks import (
+    journal_experiment,
+    machine,
+    publish,
+    rebalance,
+    receive,
+    schedule,
+    server,
+    spark,
+    store,
+)
 from benchmarks.bench import Bench, Result
 
 RESULTS = Path(__file__).parent / "results"
@@ -24,6 +34,7 @@ SUBJECTS = {
     "server": server.run,
     "rebalance": rebalance.run,
     "journal": journal_experiment.run,
+    "spark": spark.run,
 }
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.integration.tcp_peer import Peer, Served, serving, values
 from trine import SimulatedClock
+from trine.log import batch
 from trine.model import errors
 from trine.model.receipt import Receipt, write_receipt
 from trine.trace.timeline import Found, Trace
@@ -142,6 +143,32 @@ async def test_numbered_batches_are_stored_once(peer: Peer) -> None:
     assert again.duplicates == [0, 1]
     asked = calls.NextSequence(topic="t", partition=0, producer_id=producer.id)
     assert (await peer.call(asked)).count == 2
+
+
+async def test_batches_that_a_producer_numbered_himself(peer: Peer) -> None:
+    await peer.call(calls.CreateTopic(name="t", options={"partitions": 1}))
+    producer = await peer.call(calls.RegisterProducer(name="bulk.1"))
+    data = batch.encode(
+        [(0, None, b"1", []), (0, None, b"2", [])],
+        producer_id=producer.id, producer_epoch=producer.epoch, base_sequence=0,
+    )  # fmt: skip
+    for duplicate in (False, True):
+        reply = await peer.call(calls.SendBatch(topic="t", partition=0, data=bytes(data)))
+        assert (reply.first, reply.count, reply.duplicate) == (0, 2, duplicate)
+    assert (await peer.call(calls.ForgetProducers(prefix="bulk."))).count == 1
+    with pytest.raises(errors.InvalidOption, match="how their names begin"):
+        await peer.call(calls.ForgetProducers(prefix=""))
+
+
+async def test_the_archive_and_the_ledger(peer: Peer) -> None:
+    await peer.call(calls.CreateTopic(name="t", options={"partitions": 1, "archive": "/lake"}))
+    await peer.publish("t", b"1", b"2")
+    await peer.call(calls.SetArchived(topic="t", positions={0: 1}))
+    assert await peer.call(calls.GetArchived(topic="t")) == {0: 1}
+    joined = await peer.join("t", "g")
+    await peer.receive(joined.session, most=2)
+    reply = await peer.call(calls.ReadLedger(topic="t", group="g", partition=0, from_row=0))
+    assert (len(reply.blocks), reply.more) == (1, False)
 
 
 async def test_groups(peer: Peer, served: Served) -> None:
@@ -311,7 +338,12 @@ async def test_dead_letters(peer: Peer) -> None:
     assert (await peer.call(calls.CancelRedrive(id=job.id))).progress["state"] == "cancelled"
     with pytest.raises(errors.UnknownJob):
         await peer.call(calls.StepRedrive(id="redrive-99"))
-    assert (await peer.call(calls.PurgeDeadLetters(topic="t"))).count == 2
+    named = await peer.call(calls.BeginRedrive(topic="t", where="offset = 1"))
+    moved = await peer.call(
+        calls.MoveLetters(id=named.id, letters=[(letters[1].partition, letters[1].offset)])
+    )
+    assert (moved.where, moved.looked, moved.progress["moved"], moved.done) == ("offset = 1", 1, 1, False)
+    assert (await peer.call(calls.PurgeDeadLetters(topic="t"))).count == 1
 
 
 async def test_nobody_steers_the_brokers_own_account_of_dead_letters(peer: Peer) -> None:

@@ -23,8 +23,11 @@ UNPACKED_BYTES_MAX = limits.BATCH_BYTES_MAX + limits.VALUE_BYTES_MAX
 """A batch with all its records unpacked: what producers split above, and room for one value more."""
 
 
-def check_batch(data: bytearray, config: TopicConfig) -> int:
-    """How many messages a batch has that this topic takes, or the error that says why it does not."""
+def check_batch(data: bytearray, config: TopicConfig, *, numbered: bool = False) -> int:
+    """How many messages a batch has that this topic takes, or the error that says why it does not.
+
+    `numbered`: it is an idempotent producer's, and goes the way of those.
+    """
     fields = batch.checked(data)
     if fields is None:
         raise InvalidInput(
@@ -35,9 +38,11 @@ def check_batch(data: bytearray, config: TopicConfig) -> int:
         raise InvalidInput(
             "a batch is of plain records, as many as its offsets, neither transactional nor of control"
         )
-    if producer_id >= 0:
+    if (producer_id >= 0) is not numbered:
         raise InvalidInput(
-            "a numbered batch is not stored as it is; send its messages one by one with a sequence"
+            "the batch has no producer and sequence; publish it plainly"
+            if numbered
+            else "a numbered batch is sent as one: by its producer, with a sequence"
         )
     size = len(data)
     if count > limits.BATCH_MESSAGES_MAX or size > UNPACKED_BYTES_MAX:

@@ -33,8 +33,15 @@ def describe_topic(topic: TopicState) -> TopicDescription:
         ],
         groups=sorted(topic.groups),
         lanes=dict(zip(topic.config.lanes, lanes, strict=True)),
+        archived=_archived(topic),
         **topic.counts(),
     )
+
+
+def _archived(topic: TopicState) -> dict[int, int]:
+    if topic.config.archive is None:
+        return {}
+    return {one.number: topic.meta.archived.get(one.number, 0) for one in topic.partitions}
 
 
 def lag_of(group: GroupState, now: int) -> Lag:

@@ -24,6 +24,7 @@ from trine.broker.metadata import (
     PACK,
     RECORD,
     AnyRecord,
+    ArchiveMoved,
     BucketCreated,
     BucketDropped,
     CronDeleted,
@@ -38,6 +39,7 @@ from trine.broker.metadata import (
     Metadata,
     ProducerMeta,
     ProducerRegistered,
+    ProducersForgotten,
     ReaderMoved,
     StoreCreated,
     TopicAltered,
@@ -373,6 +375,16 @@ class Engine:
         lsn = self.commit(entry, Level.SYNCED)
         return ProducerMeta(producer_id, epoch), lsn
 
+    def forget_producers(self, prefix: str) -> tuple[int, int]:
+        """Names that nobody will publish under again make room for others; what they published stays."""
+        if not prefix:
+            raise InvalidOption("say which producers to forget: how their names begin")
+        count = sum(name.startswith(prefix) for name in self.meta.producers)
+        entry = Entry()
+        if count:
+            entry.meta(ProducersForgotten(prefix), self.apply_meta)
+        return count, self.commit(entry, Level.SYNCED) if count else self.store.end_lsn
+
     def check_producer(self, producer_id: int, epoch: int) -> None:
         for name, known in self.meta.producers.items():
             if known.id == producer_id and known.epoch > epoch:
@@ -446,9 +458,15 @@ class Engine:
                 self.meta.crons.pop(name, None)
             case ReaderMoved(topic=name, reader=reader, positions=positions):
                 self.topics[name].meta.readers.setdefault(reader, {}).update(positions)
+            case ArchiveMoved(topic=name, positions=positions):
+                known = self.topics[name].meta.archived
+                known.update({number: max(at, known.get(number, 0)) for number, at in positions.items()})
             case ProducerRegistered(name=name, id=producer_id, epoch=epoch):
                 self.meta.producers[name] = ProducerMeta(producer_id, epoch)
                 self.meta.next_producer = max(self.meta.next_producer, producer_id + 1)
+            case ProducersForgotten(prefix=prefix):
+                for name in [name for name in self.meta.producers if name.startswith(prefix)]:
+                    del self.meta.producers[name]
             case JobForgotten(id=job_id):
                 self.meta.jobs.pop(job_id, None)
             case JobSet(job=job):
@@ -470,6 +488,8 @@ class Engine:
     def _apply_altered(self, record: TopicAltered) -> None:
         topic = self.topics[record.name]
         backoff_changed = topic.config.backoff != record.config.backoff
+        if topic.config.archive is not None and record.config.archive != topic.config.archive:
+            topic.meta.archived.clear()  # another archive has none of it yet
         topic.meta.config = topic.config = record.config
         self._used_logs([*record.new_logs, *(log for logs in record.new_ledgers.values() for log in logs)])
         topic.dedup.window_ms = record.config.dedup_window_ms

@@ -114,6 +114,23 @@ class GroupPart:
             )
         self.ledger.closed_blocks.clear()
 
+    def blocks_from(self, row: int, bytes_max: int) -> tuple[list[bytes], int, bool]:
+        """Blocks of the ledger from a row on, the row after them, and whether there are more.
+
+        The newest rows, which are not in the ledger's log yet, come with the last of them.
+        """
+        found: list[bytes] = []
+        position = max(row, self.log.start_offset)
+        for data in self.log.read(position, bytes_max):
+            found.append(bytes(batch.block_payload(data)))
+            position = batch.read_header(data).next_offset
+        if position < self.log.next_offset:
+            return found, position, True
+        newest = self.ledger.open_block()
+        if newest is not None:
+            found.append(bytes(newest))
+        return found, position, False
+
     def blocks(self) -> Iterator[bytes | memoryview]:
         """The ledger's rows from the oldest kept to the newest, a block at a time."""
         position = self.log.start_offset

@@ -162,6 +162,8 @@ class Housekeeper:
             time_ms=now - config.retention_ms if config.retention_ms is not None else None,
             bytes_max=config.retention_bytes,
         )
+        if config.archive is not None:
+            start = min(start, topic.meta.archived.get(partition.number, 0))
         if config.retention_waits_for_groups:
             for group in topic.groups.values():
                 start = min(start, group.parts[partition.number].ledger.first_unsettled())
@@ -199,7 +201,10 @@ class Housekeeper:
                     if engine.topics.get(topic.name) is not topic:
                         continue
                     partition.log.flush()
-                    cleaning = compaction.begin(partition.log)
+                    # What the archive has is asked here, with the segments: one may have been closed meanwhile.
+                    archived = topic.meta.archived.get(partition.number, 0)
+                    below = None if topic.config.archive is None else archived
+                    cleaning = compaction.begin(partition.log, below)
                 done = compaction.clean(cleaning, now_ms=now, tombstone_ms=topic.config.tombstone_ms)
                 with engine.lock:
                     if engine.topics.get(topic.name) is not topic:

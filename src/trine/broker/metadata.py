@@ -31,6 +31,8 @@ class TopicMeta(msgspec.Struct, array_like=True):
     """Hour (since the epoch) to log id of the schedule's bucket."""
     readers: dict[str, dict[int, int]] = {}
     """Committed positions of plain log readers: partition to offset."""
+    archived: dict[int, int] = {}
+    """What the archive has: partition to the first offset it lacks."""
 
 
 class CronMeta(msgspec.Struct, array_like=True):
@@ -72,6 +74,8 @@ class JobMeta(msgspec.Struct, array_like=True):
     passed_over: int = 0
     state: str = "running"
     edited: bool = False
+    where: str | None = None
+    """A condition that the caller evaluates: he names the letters, the job moves them."""
 
 
 class Metadata(msgspec.Struct):
@@ -165,10 +169,21 @@ class ReaderMoved(Record, frozen=True):
     positions: dict[int, int]
 
 
+class ArchiveMoved(Record, frozen=True):
+    topic: str
+    positions: dict[int, int]
+
+
 class ProducerRegistered(Record, frozen=True):
     name: str
     id: int
     epoch: int
+
+
+class ProducersForgotten(Record, frozen=True):
+    """All whose names begin so."""
+
+    prefix: str
 
 
 class JobSet(Record, frozen=True):
@@ -193,7 +208,9 @@ AnyRecord = (
     | CronSet
     | CronDeleted
     | ReaderMoved
+    | ArchiveMoved
     | ProducerRegistered
+    | ProducersForgotten
     | JobSet
     | JobForgotten
 )

@@ -6,7 +6,7 @@ once, whatever happens in between. Letters buried after the job began are not pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,15 @@ from trine.broker.operations import letters_group, matches
 from trine.log.stored import DeadLetter
 from trine.model.durability import Level
 from trine.model.duration import instant_ms
-from trine.model.errors import Conflict, InvalidOption, TooMany, TrineError, UnknownJob, UnknownTopic
+from trine.model.errors import (
+    Conflict,
+    InvalidOption,
+    TooMany,
+    TrineError,
+    UnknownJob,
+    UnknownPartition,
+    UnknownTopic,
+)
 from trine.model.ids import DLQ_SUFFIX, parse_message_id
 from trine.model.message import H_REDRIVEN, RESERVED, Draft, Instant, Outgoing, as_bytes, draft, outgoing_many
 from trine.queue.rows import Kind, Row, pack_place
@@ -32,6 +40,8 @@ if TYPE_CHECKING:
 
 JOBS_MAX = 1000
 """Jobs remembered; finished ones are forgotten oldest first."""
+GAP_MAX = 256
+"""Letters that were named are read together when no more than this many others lie between two of them."""
 
 Edit = Callable[[DeadLetter], Any]
 
@@ -48,6 +58,7 @@ def begin_redrive(
     to_time: Instant | None,
     rate: float | None,
     edited: bool,
+    where: str | None = None,
 ) -> tuple[RedriveJob, int]:
     name = topic if topic.endswith(DLQ_SUFFIX) else dlq_name(topic)
     if name not in engine.topics:
@@ -55,6 +66,10 @@ def begin_redrive(
         raise UnknownTopic(f"topic {topic!r} has no dead letters: nothing of it was ever given up on")
     if to is not None:
         engine.topic(to)
+    if where is not None and edited:
+        raise InvalidOption(
+            "where= and edit= do not go together: letters that are named are moved as they are"
+        )
     if rate is not None and not rate > 0:
         raise InvalidOption(f"rate is {rate}; it is messages a second, above 0")
     if len(engine.meta.jobs) >= JOBS_MAX and not engine.forget_finished_job():
@@ -75,6 +90,7 @@ def begin_redrive(
         positions=[part.ledger.first_unsettled() for part in letters.parts],
         created_ms=engine.clock.now_ms(),
         edited=edited,
+        where=where,
     )
     entry = Entry()
     entry.meta(JobSet(job), engine.apply_meta)
@@ -112,6 +128,14 @@ class RedriveJob:
         if job is None:
             raise UnknownJob(f"redrive {self.id!r} is long over and forgotten")
         return job
+
+    @property
+    def where(self) -> str | None:
+        return self._job.where
+
+    @property
+    def ends(self) -> list[int]:
+        return list(self._job.ends)
 
     @property
     def done(self) -> bool:
@@ -174,12 +198,15 @@ class RedriveJob:
             return 0, engine.store.end_lsn
         if job.edited and edit is None:
             raise InvalidOption(f"redrive {job.id!r} needs its edit= function")
+        if job.where is not None:
+            raise InvalidOption(
+                f"redrive {job.id!r} has a condition in SQL, which Spark evaluates: go on with it by "
+                f"`trine redrive --resume {job.id}`"
+            )
         now = engine.clock.now_ms()
-        allowed = most
-        if job.rate is not None:
-            allowed = min(most, int((now - self._began_ms) / 1000 * job.rate) - self._moved)
-            if allowed <= 0:
-                return 0, engine.store.end_lsn
+        allowed = self._allowed(most, now)
+        if allowed <= 0:
+            return 0, engine.store.end_lsn
         entry = Entry()
         positions, matched, moved, looked = list(job.positions), 0, 0, 0
         room = engine.store.entry_bytes_max // 2
@@ -214,6 +241,68 @@ class RedriveJob:
         lsn = engine.commit(entry, Level.SYNCED)
         self._moved += moved
         return looked, lsn
+
+    def move(self, letters: Sequence[tuple[int, int]], last: bool) -> tuple[int, int]:
+        """Moves the letters that the caller's condition found, named by (partition, offset) and rising; (how many of
+        them, from the front, are dealt with, lsn). One that is not there any more was moved before, and is passed over:
+        so the same letters may be named again. After `last` the job is over."""
+        engine, job = self._engine, self._job
+        if job.where is None:
+            raise InvalidOption(
+                f"redrive {job.id!r} finds its letters itself; only one with where= is told them"
+            )
+        if job.state != "running":
+            return 0, engine.store.end_lsn
+        now = engine.clock.now_ms()
+        most = self._allowed(len(letters), now)
+        parts = self._letters().parts
+        positions, dealt = list(job.positions), 0
+        room = engine.store.entry_bytes_max // 2
+        targets: dict[str, list[tuple[GroupPart, DeadLetter, Draft]]] = {}
+        for number, first, offsets in _near(letters[:most], len(parts)):
+            if room <= 0:
+                break
+            part, one = parts[number], parts[number].partition
+            wanted = set(offsets)
+            there = {
+                record.offset: record
+                for record in one.scan(first, min(offsets[-1] + 1, job.ends[number]))
+                if record.offset in wanted and not part.ledger.is_settled(record.offset)
+            }
+            for offset in offsets:
+                dealt += 1
+                positions[number] = max(positions[number], min(offset + 1, job.ends[number]))
+                if (record := there.get(offset)) is not None:
+                    letter = DeadLetter(record, one.origin, one.lane_of(offset))
+                    target = self._target(job, letter)
+                    made = self._draft(letter, target, None, now)
+                    assert made is not None, "only edit= leaves letters out"
+                    targets.setdefault(target.name, []).append((part, letter, made))
+                    room -= record_bytes(record)
+                    if room <= 0:
+                        break
+        moved = sum(map(len, targets.values()))
+        entry = Entry()
+        for name, found in targets.items():
+            self._move(entry, engine.topic(name), found, now)
+        over = last and dealt == len(letters)
+        changed = msgspec.structs.replace(
+            job,
+            positions=list(job.ends) if over else positions,
+            matched=job.matched + moved,
+            moved=job.moved + moved,
+            passed_over=job.passed_over + dealt - moved,
+            state="done" if over else "running",
+        )
+        entry.meta(JobSet(changed), engine.apply_meta)
+        lsn = engine.commit(entry, Level.SYNCED)
+        self._moved += moved
+        return dealt, lsn
+
+    def _allowed(self, most: int, now: int) -> int:
+        """What the rate leaves of `most`."""
+        rate = self._job.rate
+        return most if rate is None else min(most, int((now - self._began_ms) / 1000 * rate) - self._moved)
 
     def cancel(self) -> int:
         job = self._job
@@ -284,3 +373,21 @@ class RedriveJob:
             why = part.ledger.name(target.name)
             row = Row(Kind.REDRIVEN, 0, 0, 0, why, now, letter.offset, 1, link, -1)
             entry.rows(part, (row,))
+
+
+def _near(letters: Sequence[tuple[int, int]], partitions: int) -> Iterator[tuple[int, int, list[int]]]:
+    """Letters that are worth one read: (partition, first offset, offsets)."""
+    run: list[int] = []
+    at = -1
+    for number, offset in letters:
+        if not 0 <= number < partitions:
+            raise UnknownPartition(f"there is no partition {number}; the dead letters have {partitions}")
+        if run and number == at and offset <= run[-1]:
+            raise InvalidOption("letters are named in rising order, partition by partition, each once")
+        if run and (number != at or offset - run[-1] > GAP_MAX):
+            yield at, run[0], run
+            run = []
+        at = number
+        run.append(offset)
+    if run:
+        yield at, run[0], run

@@ -16,7 +16,7 @@ from trine.broker.batches import check_batch
 from trine.broker.dedup import DedupWindow, content_id
 from trine.broker.entry import Entry
 from trine.broker.group import GroupState
-from trine.broker.metadata import PACK, BucketCreated, TopicMeta
+from trine.broker.metadata import PACK, ArchiveMoved, BucketCreated, TopicMeta
 from trine.broker.partition import Partition
 from trine.broker.schedule import Over, Schedule, hour_of, pack_over
 from trine.log import batch
@@ -155,6 +155,18 @@ class TopicState:
             entry.effects.append((self.wake, ()))
             return placed, engine.commit(entry, level)
 
+    def set_archived(self, positions: dict[int, int]) -> int:
+        for number, offset in positions.items():
+            end = self.partition(number).log.next_offset
+            if not 0 <= offset <= end:
+                raise InvalidOption(
+                    f"{self.name}/{number} has offsets up to {end}; {offset} cannot be archived yet"
+                )
+        entry = Entry()
+        if positions:
+            entry.meta(ArchiveMoved(self.name, positions), self.engine.apply_meta)
+        return self.engine.commit(entry, Level.SYNCED, reserve=True)
+
     def publish_drafts(
         self, drafts: Sequence[Draft], level: Level, sequence: Sequenced | None = None
     ) -> tuple[Published, int]:
@@ -169,27 +181,54 @@ class TopicState:
             lsn = engine.commit(entry, level) if entry.parts else engine.store.end_lsn
             return Published(self.name, engine.durability(level), places=places, duplicates=duplicates), lsn
 
+    def publish_numbered_batch(self, data: bytearray, number: int, level: Level) -> tuple[Published, int]:
+        """A batch as an idempotent producer made it, with his id, epoch and sequence in its header."""
+        with self.engine.lock:
+            self.engine.check_open()
+            count = check_batch(data, self.config, numbered=True)
+            header = batch.read_header(data)
+            producer = header.producer_id, header.producer_epoch
+            found = self._stored_before(level, (producer, number, header.base_sequence), count)
+            if found is not None:
+                return found
+            batch.stamp(data, self.now())
+            return self._store_numbered(data, number, count, level)
+
+    def _stored_before(self, level: Level, sequence: Sequenced, count: int) -> tuple[Published, int] | None:
+        """The answer to a numbered batch that is stored already; None if it is the next one."""
+        (producer_id, epoch), number, first = sequence
+        engine = self.engine
+        engine.check_producer(producer_id, epoch)
+        stored = self.partition(number).producers.check(producer_id, epoch, first, count)
+        if stored is None:
+            return None
+        places: list[Place] = [(number, stored + index if stored >= 0 else -1) for index in range(count)]
+        durability = engine.durability(level)
+        published = Published(self.name, durability, places=places, duplicates=frozenset(range(count)))
+        return published, engine.store.end_lsn
+
+    def _store_numbered(
+        self, data: bytearray, number: int, count: int, level: Level
+    ) -> tuple[Published, int]:
+        self.admit(count)
+        entry = Entry()
+        offset = entry.append(self.partition(number), data)
+        entry.effects.append((self.wake, ()))
+        lsn = self.engine.commit(entry, level)
+        return Published(self.name, self.engine.durability(level), run=(number, offset, count)), lsn
+
     def _publish_numbered(
         self, drafts: Sequence[Draft], level: Level, sequence: Sequenced, now: int
     ) -> tuple[Published, int]:
         """An idempotent producer's batch: one partition, numbered, stored once."""
         (producer_id, epoch), number, first = sequence
-        partition = self.partition(number)
-        engine = self.engine
-        engine.check_producer(producer_id, epoch)
-        count = len(drafts)
-        stored = partition.producers.check(producer_id, epoch, first, count)
-        durability = engine.durability(level)
-        if stored is not None:
-            places: list[Place] = [(number, stored + index if stored >= 0 else -1) for index in range(count)]
-            published = Published(self.name, durability, places=places, duplicates=frozenset(range(count)))
-            return published, engine.store.end_lsn
+        found = self._stored_before(level, sequence, len(drafts))
+        if found is not None:
+            return found
         if len({one.lane for one in drafts}) > 1 or any(one.due_ms for one in drafts):
             raise InvalidOption(
                 "a numbered batch is of one lane and without delays; publish the others on their own"
             )
-        self.admit(count)
-        entry = Entry()
         data = batch.encode(
             [(now, one.key, one.value, one.headers) for one in drafts],
             lane=drafts[0].lane,
@@ -199,10 +238,7 @@ class TopicState:
             base_sequence=first,
             compression=COMPRESSIONS[self.config.compression],
         )
-        offset = entry.append(partition, data)
-        entry.effects.append((self.wake, ()))
-        lsn = engine.commit(entry, level)
-        return Published(self.name, durability, run=(number, offset, count)), lsn
+        return self._store_numbered(data, number, len(drafts), level)
 
     def add(self, entry: Entry, drafts: Sequence[Draft], now: int) -> tuple[list[Place], frozenset[int]]:
         """Puts messages into an entry; answers where each one goes. Transactions and publishes share this."""

@@ -20,6 +20,7 @@ from trine.cli.completion import group_names
 from trine.cli.interrupts import SLICE_MS, interrupts
 from trine.cli.options import FromTime, TopicName, ToTime, delimiter_bytes
 from trine.cli.session import Session
+from trine.cli.spark import Conf, Master, spark_work
 from trine.model.duration import duration_ms, instant_ms
 from trine.model.errors import InvalidInput, LeaseExpired, StaleReceipt
 
@@ -84,12 +85,36 @@ def consume(
         str, typer.Option("--delimiter", "-D", metavar="TEXT", help="What follows a value; may be empty.")
     ] = r"\n",
     member: Annotated[str | None, typer.Option("--member", help="The name of this consumer.")] = None,
+    from_snapshot: Annotated[
+        str | None,
+        typer.Option("--from-snapshot", metavar="DATE", help="From this date on, e.g. 2026-01-01."),
+    ] = None,
+    include_deleted: Annotated[
+        bool,
+        typer.Option(
+            "--include-deleted", help="With --from-snapshot: first what only the archive still has."
+        ),
+    ] = False,
+    master: Master = None,
+    conf: Conf = None,
 ) -> None:
     """Consume messages as a member of a group, or read the log.
 
     With --group, --from-offset and --from-time move the whole group first (as `trine group seek` does), and messages
     of --to-time and later are left in it. `-o value` writes the bytes as they are, followed by the delimiter.
+
+    --from-snapshot begins at a date as --from-time does; with --include-deleted the messages since then that the log
+    has deleted come first, read from the archive on Spark.
     """
+    if include_deleted and from_snapshot is None:
+        raise typer.BadParameter("--include-deleted needs --from-snapshot: since when?")
+    if from_snapshot is not None:
+        if from_offset is not None or from_time is not None:
+            raise typer.BadParameter(
+                "give --from-snapshot, --from-offset or --from-time: one place to begin at"
+            )
+        instant_ms(from_snapshot)
+        from_time = from_snapshot
     if from_offset is not None and from_time is not None:
         raise typer.BadParameter("give --from-offset or --from-time: one place to begin at")
     if follow and to_time is not None:
@@ -109,7 +134,14 @@ def consume(
     if output is None:
         output = Form.TABLE if sys.stdout.isatty() else Form.VALUE
     wait_ms = None if follow else duration_ms(wait, what="wait")
-    write = _writer(session, output, delimiter_bytes(delimiter))
+    write = message_writer(session, output, delimiter_bytes(delimiter))
+    if include_deleted:
+        assert from_snapshot is not None
+        written = _deleted(session, topic, partition, from_snapshot, to_time, most, write, master, conf)
+        if most is not None:
+            most -= written
+            if not most:
+                return
     handle = session.broker.topic(topic)
     if group is None:
         left = sys.maxsize if most is None else most
@@ -130,6 +162,36 @@ def consume(
             _ask_for_each(session, consumer, write, wait_ms, most)
         else:
             _drain(session, handle, consumer, write, wait_ms, most, to_time)
+
+
+# --- the archive
+
+
+def _deleted(
+    session: Session,
+    topic: str,
+    partition: int | None,
+    since: str,
+    to_time: str | None,
+    most: int | None,
+    write: Callable[[StoredMessage], None],
+    master: str | None,
+    conf: list[str] | None,
+) -> int:
+    """Writes what the log no longer has, by time; how many. The log then goes on at its first offsets."""
+    written = 0
+    with spark_work(session, master, conf) as (spark, place):
+        from trine.spark.replay import Choice, replay
+
+        choice = Choice(topic, partition=partition, from_time=since, to_time=to_time)
+        for message in replay(spark, place, choice, only_deleted=True):
+            interrupts.check()
+            write(message)
+            written += 1
+            if written == most:
+                break
+    session.flush()
+    return written
 
 
 # --- the log view
@@ -376,7 +438,7 @@ def _member() -> str:
 # --- the output
 
 
-def _writer(session: Session, form: Form, ends: bytes) -> Callable[[StoredMessage], None]:
+def message_writer(session: Session, form: Form, ends: bytes) -> Callable[[StoredMessage], None]:
     from trine.cli.message import LINE_HEAD, message_line, message_record
 
     if form is Form.VALUE:

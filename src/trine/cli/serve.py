@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trine.model.duration import duration_ms
+
 if TYPE_CHECKING:
     from trine.server.server import Server
 
@@ -59,6 +61,12 @@ def serve(
             "--ports-file", metavar="FILE", help="Written when ready: where it listens, and its pid, as JSON."
         ),
     ] = None,
+    idle_exit: Annotated[
+        str | None,
+        typer.Option(
+            "--idle-exit", metavar="TIME", help="Stop when no client has been connected for so long."
+        ),
+    ] = None,
 ) -> None:
     """Start a server: one process, a data directory, the binary protocol and HTTP.
 
@@ -82,7 +90,8 @@ def serve(
         typer.echo(f"trine: {error.name} is missing: pip install 'trine[server]'", err=True)
         raise typer.Exit(1) from None
     logs.set_up(chosen.log)
-    process.run(chosen, ports_file=ports_file, on_ready=welcome)
+    idle_s = None if idle_exit is None else duration_ms(idle_exit, what="idle-exit") / 1000
+    process.run(chosen, ports_file=ports_file, on_ready=welcome, idle_s=idle_s)
 
 
 def welcome(server: Server) -> None:

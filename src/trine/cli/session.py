@@ -36,7 +36,7 @@ Column = Callable[[Record], object]
 
 class Session:
     def __init__(self, given: Given, *, makes: bool = False) -> None:
-        self._given = given
+        self.given = given
         self.makes = makes
         self._broker: Broker | None = None
         self.json = given.json
@@ -60,7 +60,7 @@ class Session:
     @property
     def broker(self) -> Broker:
         if self._broker is None:
-            self._broker = open_place(find_place(self._given, os.environ), makes=self.makes)
+            self._broker = open_place(find_place(self.given, os.environ), makes=self.makes)
             interrupts.check()
         return self._broker
 

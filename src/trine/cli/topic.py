@@ -105,10 +105,14 @@ def describe(session: Session, topic: TopicName) -> None:
         }
     )
     session.line("")
+    archived = record["archived"]
     session.table(
-        ["partition", "first", "next", "bytes"],
+        ["partition", "first", "next", "bytes", *(["archived to"] if archived else [])],
         [
-            [one["number"], one["first_offset"], one["next_offset"], one["bytes"]]
+            [
+                *(one["number"], one["first_offset"], one["next_offset"], one["bytes"]),
+                *([archived[str(one["number"])]] if archived else []),
+            ]
             for one in record["partitions"]
         ],
     )

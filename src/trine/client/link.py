@@ -49,11 +49,13 @@ Part = bytes | bytearray | memoryview
 SAFE: Final = frozenset(
     {
         calls.GetTopic, calls.ListTopics, calls.DescribeTopic, calls.GetOffsets, calls.NextSequence,
-        calls.SendNumbered, calls.RegisterProducer, calls.CheckGroup, calls.ListGroups, calls.DescribeGroup,
-        calls.GetLag, calls.PauseGroup, calls.ResumeGroup, calls.AlterTopic, calls.AlterGroup, calls.OpenReader,
-        calls.CommitReader, calls.FindOffsets, calls.ListSchedules, calls.ListCrons, calls.ListDeadLetters,
-        calls.ListRedrives, calls.ResumeRedrive, calls.PreviewRedrive, calls.GetTrace, calls.Search,
-        calls.Checkpoint, calls.ApplyRetention, calls.Verify, calls.Statistics,
+        calls.SendNumbered, calls.SendBatch, calls.RegisterProducer, calls.ForgetProducers,
+        calls.CheckGroup, calls.ListGroups, calls.DescribeGroup, calls.GetArchived, calls.SetArchived,
+        calls.ReadLedger, calls.GetLag, calls.PauseGroup, calls.ResumeGroup, calls.AlterTopic,
+        calls.AlterGroup, calls.OpenReader, calls.CommitReader, calls.FindOffsets, calls.ListSchedules,
+        calls.ListCrons, calls.ListDeadLetters, calls.ListRedrives, calls.ResumeRedrive,
+        calls.PreviewRedrive, calls.MoveLetters, calls.GetTrace, calls.Search, calls.Checkpoint,
+        calls.ApplyRetention, calls.Verify, calls.Statistics,
     }
 )  # fmt: skip
 """Calls that may be sent again when nobody knows whether the first one arrived: twice does what once does."""
@@ -421,7 +423,7 @@ class Link:
 def _checked(call: Call) -> bytes:
     """The body of a CALL. What a user got wrong is told before it is sent, as bad input."""
     body = calls.write_call(call)
-    if not isinstance(call, calls.Send | calls.SendNumbered | calls.Transact):
+    if not isinstance(call, calls.Send | calls.SendNumbered | calls.SendBatch | calls.Transact):
         try:
             calls.read_call(body)
         except WireError as error:

@@ -66,6 +66,19 @@ def read(data: bytes | bytearray | memoryview, start: int, count: int) -> list[b
     return values
 
 
+def copy(
+    data: bytes | bytearray | memoryview, start: int, count: int, size: int, into: NDArray[np.uint8]
+) -> None:
+    """Copies the values, which `size_of` has found to be of this size, one after the other."""
+    records = np.frombuffer(data, np.uint8, offset=start)
+    rows = into.reshape(count, size)
+    done = 0
+    for run in _runs(size, count):
+        some = records[run.position : run.position + run.count * run.stride].reshape(run.count, run.stride)
+        rows[done : done + run.count] = some[:, run.width :]
+        done += run.count
+
+
 def size_of(data: bytes | bytearray | memoryview, start: int, count: int) -> int | None:
     """The length of the values `read` would give, or None; the values are not looked at."""
     size = _first_size(data, start)

@@ -374,6 +374,29 @@ def decode(data: Buffer) -> list[StoredRecord]:
         ) from error
 
 
+def columns(
+    data: Buffer,
+) -> tuple[
+    list[int], list[int], list[bytes | None], list[bytes | None], list[Sequence[tuple[str, bytes | None]]]
+]:
+    """The records as lists, for readers of tables: absolute offsets, times, keys, values, headers."""
+    try:
+        records = list(DefaultRecordBatch(data))
+    except UnsupportedCodecError:
+        raise _unavailable(read_header(data).compression) from None
+    except _MALFORMED as error:
+        raise InvalidInput(
+            f"the batch's checksum is right but its records are malformed ({error}): its producer is at fault"
+        ) from error
+    return (
+        [one.offset for one in records],
+        [one.timestamp for one in records],
+        [one.key for one in records],
+        [one.value for one in records],
+        [one.headers for one in records],
+    )
+
+
 def block_payload(data: Buffer) -> memoryview:
     """The opaque rows of a BLOCK batch, not copied."""
     return memoryview(data)[HEADER_BYTES:]

@@ -73,8 +73,11 @@ def compact(log: Log, *, now_ms: int, tombstone_ms: int) -> int:
     return finish(log, cleaning, clean(cleaning, now_ms=now_ms, tombstone_ms=tombstone_ms))
 
 
-def begin(log: Log) -> Cleaning:
+def begin(log: Log, below: int | None = None) -> Cleaning:
+    """`below`: only segments that end at or before this offset are cleaned."""
     sealed = log.sealed()
+    if below is not None:
+        sealed = [saved for saved in sealed if saved.next_offset <= below]
     boundary = sealed[-1].next_offset if sealed else log.next_offset
     latest: dict[bytes, int] = {}
     producers: dict[int, int] = {}

@@ -25,6 +25,8 @@ class TopicDescription(msgspec.Struct, frozen=True):
     depth: int
     lanes: dict[str, int]
     """Messages in the log by lane."""
+    archived: dict[int, int] = {}
+    """What the archive has, if there is one: partition to the first offset that it lacks."""
 
 
 class Lag(msgspec.Struct, frozen=True):

@@ -6,7 +6,8 @@
     │   ├── MessageTooLarge, DelayTooLong, NegativeDelay, UnknownLane, EmptyBatch
     │   └── InvalidReceipt    malformed or forged
     ├── NotFound
-    │   └── UnknownTopic, UnknownGroup, UnknownPartition, UnknownMessage, UnknownSchedule, UnknownJob
+    │   └── UnknownTopic, UnknownGroup, UnknownPartition, UnknownMessage, UnknownSchedule, UnknownJob,
+    │       OffsetOutOfRange
     ├── Conflict              the state says no
     │   ├── TopicExists, GroupExists, ScheduleExists, StaleReceipt, LeaseExpired
     │   ├── OutOfOrder, ProducerFenced, StaleMetadata
@@ -16,6 +17,7 @@
     ├── Unreachable           no server, or the connection was lost; the call may or may not have happened
     ├── Refused               a limit was reached; the same call may succeed later
     │   └── TopicFull, DedupWindowFull, DiskFull, TooMany
+    ├── SparkFailed           a job on Spark ended for a reason that is not Trine's
     └── StoreError            the data directory
         └── Locked, NewerFormat, Corrupt, StoreFailed
 
@@ -120,6 +122,10 @@ class UnknownJob(NotFound):
     code = "unknown_job"
 
 
+class OffsetOutOfRange(NotFound):
+    code = "offset_out_of_range"
+
+
 class Conflict(TrineError):
     code = "conflict"
 
@@ -200,6 +206,10 @@ class TooMany(Refused):
     """A count limit (topics, groups, members) was reached."""
 
     code = "too_many"
+
+
+class SparkFailed(TrineError):
+    code = "spark_failed"
 
 
 class StoreError(TrineError):

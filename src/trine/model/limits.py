@@ -97,3 +97,5 @@ SEND_BUFFER_BYTES: Final = 32 * MIB
 
 SCHEDULE_FIRE_MAX: Final = 5_000
 """Due messages moved into the log in one journal entry; a larger burst takes several."""
+PATH_CHARS_MAX = 1024
+"""Of a topic's archive: longer than any path or address of a bucket that works elsewhere."""

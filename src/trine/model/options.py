@@ -93,6 +93,8 @@ class TopicConfig(_Checked, frozen=True):
     """Of all its groups that have none of their own."""
     retained: bool = False
     """A new subscriber is first given the last message of each key."""
+    archive: str | None = None
+    """Where Spark keeps what retention deletes here: nothing goes that is not there yet."""
 
     @property
     def default_lane(self) -> int:
@@ -123,6 +125,8 @@ class TopicConfig(_Checked, frozen=True):
             _between("retention", self.retention_ms, 1, 1000 * 366 * 24 * HOUR_MS)
         if self.ttl_ms is not None:
             _between("ttl", self.ttl_ms, 1, 10 * 366 * 24 * HOUR_MS)
+        if self.archive is not None and not 1 <= len(self.archive) <= limits.PATH_CHARS_MAX:
+            raise InvalidOption(f"archive is a path of 1 to {limits.PATH_CHARS_MAX} characters, or none")
         _check_backoff(self.backoff)
         if self.retention_bytes is not None:
             _between("retention_bytes", self.retention_bytes, 0, 2**62)

@@ -75,10 +75,14 @@ CALLS: Final[dict[type[Call], tuple[Action | None, TopicOf, Handler]]] = {
     calls.DeleteTopic: ("admin", _topic, topic_calls.delete_topic),
     calls.PurgeTopic: ("admin", _topic, topic_calls.purge_topic),
     calls.GetOffsets: ("read", _topic, topic_calls.get_offsets),
+    calls.GetArchived: ("read", _topic, topic_calls.get_archived),
+    calls.SetArchived: ("admin", _topic, topic_calls.set_archived),
     # in
     calls.Send: ("publish", _topic, topic_calls.send),
     calls.SendNumbered: ("publish", _topic, topic_calls.send_numbered),
+    calls.SendBatch: ("publish", _topic, topic_calls.send_batch),
     calls.RegisterProducer: ("publish", _server, topic_calls.register_producer),
+    calls.ForgetProducers: ("publish", _server, topic_calls.forget_producers),
     calls.NextSequence: ("publish", _topic, topic_calls.next_sequence),
     calls.Transact: (None, _server, group_calls.transact),
     # groups
@@ -86,6 +90,7 @@ CALLS: Final[dict[type[Call], tuple[Action | None, TopicOf, Handler]]] = {
     calls.CheckGroup: ("read", _topic, group_calls.check_group),
     calls.ListGroups: ("read", _topic, group_calls.list_groups),
     calls.DescribeGroup: ("read", _topic, group_calls.describe_group),
+    calls.ReadLedger: ("read", _topic, group_calls.read_ledger),
     calls.GetLag: ("read", _topic, group_calls.get_lag),
     calls.AlterGroup: ("admin", _topic, group_calls.alter_group),
     calls.DeleteGroup: ("admin", _topic, group_calls.delete_group),
@@ -120,6 +125,7 @@ CALLS: Final[dict[type[Call], tuple[Action | None, TopicOf, Handler]]] = {
     calls.ListRedrives: (None, _server, letter_calls.list_redrives),
     calls.PreviewRedrive: ("read", _job, letter_calls.preview_redrive),
     calls.StepRedrive: ("admin", _job, letter_calls.step_redrive),
+    calls.MoveLetters: ("admin", _job, letter_calls.move_letters),
     calls.CancelRedrive: ("admin", _job, letter_calls.cancel_redrive),
     # trace
     calls.GetTrace: ("read", _traced, topic_calls.get_trace),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trine.broker.aio import AsyncGroup
+from trine.broker.aio.group import LEDGER_BYTES
 from trine.broker.group import GroupState
 from trine.broker.group_part import GroupPart
 from trine.broker.group_part import Run as HeldRun
@@ -17,7 +18,7 @@ from trine.model.receipt import read_names
 from trine.server.deliveries import Session
 from trine.server.topic_calls import instant, outgoing, published, span
 from trine.wire import calls
-from trine.wire.calls import CountReply, JoinReply, PartitionsReply, PublishedReply
+from trine.wire.calls import CountReply, JoinReply, LedgerReply, PartitionsReply, PublishedReply
 
 if TYPE_CHECKING:
     from trine.server.connection import Connection
@@ -67,6 +68,13 @@ async def describe_group(connection: Connection, call: calls.DescribeGroup) -> G
 
 async def get_lag(connection: Connection, call: calls.GetLag) -> Lag:
     return await _group(connection, call.topic, call.group).lag()
+
+
+async def read_ledger(connection: Connection, call: calls.ReadLedger) -> LedgerReply:
+    with connection.context.engine.lock:
+        group = _group(connection, call.topic, call.group)._state()
+        part = group.parts[group.topic.partition(call.partition).number]
+        return LedgerReply(*part.blocks_from(call.from_row, min(max(call.bytes_max, 1), LEDGER_BYTES)))
 
 
 async def alter_group(connection: Connection, call: calls.AlterGroup) -> None:

@@ -55,7 +55,7 @@ async def begin_redrive(connection: Connection, call: calls.BeginRedrive) -> Red
         job, lsn = redrive.begin_redrive(
             context.engine, call.topic, to=call.to, reason=call.reason, group=call.group, key=call.key,
             from_time=instant(call.from_time_ms), to_time=instant(call.to_time_ms), rate=call.rate,
-            edited=call.edited,
+            edited=call.edited, where=call.where,
         )  # fmt: skip
         _remember(connection, job)
     await context.commits.durable(lsn)
@@ -111,6 +111,15 @@ def _step_edited(
     return job.step(job.reach(set(made)) if made else limit, edit)
 
 
+async def move_letters(connection: Connection, call: calls.MoveLetters) -> RedriveReply:
+    with connection.context.engine.lock:
+        job = _job(connection, call.id)
+        dealt, lsn = job.move(call.letters, call.last)
+        reply = _reply(job, dealt)
+    await connection.context.commits.durable(lsn)
+    return reply
+
+
 async def cancel_redrive(connection: Connection, call: calls.CancelRedrive) -> RedriveReply:
     with connection.context.engine.lock:
         job = _job(connection, call.id)
@@ -138,5 +147,11 @@ def _remember(connection: Connection, job: RedriveJob) -> None:
 
 def _reply(job: RedriveJob, looked: int = 0) -> RedriveReply:
     return RedriveReply(
-        id=job.id, progress=job.progress(), looked=looked, pause_ms=job.pause_ms(), done=job.done
+        id=job.id,
+        progress=job.progress(),
+        looked=looked,
+        pause_ms=job.pause_ms(),
+        done=job.done,
+        where=job.where,
+        ends=job.ends,
     )

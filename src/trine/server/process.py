@@ -7,6 +7,7 @@ SIGHUP             read certificates and keys again
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import resource
@@ -23,6 +24,9 @@ from trine.server.server import Server
 CLOSE_S: Final = 10.0
 """How long closing the store may take after the drain; then the process ends without a last checkpoint, which only
 makes the next start longer: everything that was answered is in the journal."""
+IDLE_LOOK_S: Final = 0.5
+ADDRESS_FILE: Final = "server.json"
+"""In the data directory, while it is served: where to find who has it open."""
 TO_STOP: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -31,15 +35,19 @@ def run(
     *,
     ports_file: str | None = None,
     on_ready: Callable[[Server], None] | None = None,
+    idle_s: float | None = None,
 ) -> None:
     """Serves until a signal comes. Errors of the start are raised."""
     raise_file_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(config, ports_file, on_ready))
+        runner.run(_serve(config, ports_file, on_ready, idle_s))
 
 
 async def _serve(
-    config: ServerConfig, ports_file: str | None, on_ready: Callable[[Server], None] | None
+    config: ServerConfig,
+    ports_file: str | None,
+    on_ready: Callable[[Server], None] | None,
+    idle_s: float | None,
 ) -> None:
     loop = asyncio.get_running_loop()
     server = Server(config)
@@ -57,6 +65,7 @@ async def _serve(
     loop.add_signal_handler(signal.SIGHUP, server.reload)
     if ports_file is not None:
         _remove(ports_file)
+    told = os.path.join(config.broker.data_dir, ADDRESS_FILE)
     starting = loop.create_task(server.start())
     asking = loop.create_task(asked.wait())
     await asyncio.wait((starting, asking), return_when=asyncio.FIRST_COMPLETED)
@@ -69,9 +78,14 @@ async def _serve(
         starting.result()
         if ports_file is not None:
             write_ports(ports_file, server)
+        write_ports(told, server)
         if on_ready is not None:
             on_ready(server)
-        await asked.wait()
+        if idle_s is None:
+            await asked.wait()
+        else:
+            await _asked_or_idle(server, asked, idle_s)
+        write_ports(told, server, stopping=True)
     finally:
         asking.cancel()
         if ports_file is not None:
@@ -81,7 +95,24 @@ async def _serve(
     if late:
         server.log.warning("the store takes long to close; the next start replays the journal")
         _leave_at_once(0)
+    _remove_own(told)
     stopping.result()
+
+
+async def _asked_or_idle(server: Server, asked: asyncio.Event, idle_s: float) -> None:
+    """Until somebody asks for the end, or nobody has been connected for so long."""
+    loop = asyncio.get_running_loop()
+    since = loop.time()
+    known = 0
+    while not asked.is_set():
+        now, ever = server.connected()
+        if now or ever != known:
+            since, known = loop.time(), ever
+        elif loop.time() - since >= idle_s:
+            server.log.info("nobody is connected: stopping", idle_seconds=idle_s)
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asked.wait(), min(idle_s, IDLE_LOOK_S))
 
 
 def _leave_at_once(code: int) -> None:
@@ -90,9 +121,16 @@ def _leave_at_once(code: int) -> None:
     os._exit(code)
 
 
-def write_ports(path: str, server: Server) -> None:
-    """Where it listens, as JSON, all at once: whoever finds the file can connect."""
-    content = {"binary": list(server.binary_address), "http": list(server.http_address), "pid": os.getpid()}
+def write_ports(path: str, server: Server, *, stopping: bool = False) -> None:
+    """Where it listens, as JSON, all at once: whoever finds the file can connect, unless it says `stopping`."""
+    content = {
+        "binary": list(server.binary_address),
+        "http": list(server.http_address),
+        "tls": server.config.broker.listeners.binary.tls is not None,
+        "pid": os.getpid(),
+    }
+    if stopping:
+        content["stopping"] = True
     part = f"{path}.{os.getpid()}"
     with open(part, "w", encoding="utf-8") as file:
         json.dump(content, file)
@@ -102,6 +140,17 @@ def write_ports(path: str, server: Server) -> None:
 
 def _remove(path: str) -> None:
     if os.path.exists(path):
+        os.unlink(path)
+
+
+def _remove_own(path: str) -> None:
+    """The store is closed by now: the next server may have put its own file there already."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            own = json.load(file)["pid"] == os.getpid()
+    except FileNotFoundError:
+        return
+    if own:
         os.unlink(path)
 
 

@@ -15,7 +15,7 @@ import contextlib
 import errno
 import socket
 import ssl
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trine.broker.aio import AsyncBroker
 from trine.broker.engine import Engine
@@ -33,6 +33,9 @@ from trine.server.keys import Keys, is_exposed
 from trine.server.logs import get_log
 from trine.server.metrics import Listener as ListenerName
 from trine.server.metrics import Metrics
+
+if TYPE_CHECKING:
+    from trine.server.tcp import Listener
 
 KEYS_LOOK_S = 1.0
 """How often the keys file is looked at: a deleted key is of no use a moment later."""
@@ -78,7 +81,7 @@ class Server:
         self.metrics = Metrics(node_id=config.broker.node_id, version=VERSION)
         self.keys: Keys | None = None
         self._http: Listening | None = None
-        self._binary: Listening | None = None
+        self._binary: Listener | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._stopped = False
 
@@ -94,6 +97,11 @@ class Server:
         if self._binary is None:
             raise Closed("the binary listener has not been started yet, or was stopped")
         return self._binary.address
+
+    def connected(self) -> tuple[int, int]:
+        """Connections of the binary listener: how many there are, and how many there ever were."""
+        binary = self._binary
+        return (0, 0) if binary is None else (len(binary.connections), binary.opened)
 
     @property
     def http_address(self) -> tuple[str, int]:
@@ -204,7 +212,7 @@ class Server:
         self.metrics.count_connections("http", lambda: listener.connections)
         return listener
 
-    async def _listen_binary(self, context: Context) -> Listening:
+    async def _listen_binary(self, context: Context) -> Listener:
         from trine.server.tcp import listen
 
         with self._explaining("binary"):

@@ -33,6 +33,8 @@ class Listener:
         self.jobs: dict[str, RedriveJob] = {}
         """Redrives that were stepped through here: what their rate is counted by. Bounded as the jobs are."""
         self.connections: set[Connection] = set()
+        self.opened = 0
+        """How many there ever were."""
         self._refused: set[Connection] = set()
         """Those among them that are one too many, and are only told so."""
         self._versions: dict[str, tuple[TopicConfig, int]] = {}
@@ -92,6 +94,7 @@ class Listener:
         most = self.context.config.limits.connections
         full = len(self.connections) - len(self._refused) >= most
         self.connections.add(connection)
+        self.opened += 1
         self._empty.clear()
         self.context.metrics.connection_opened("binary")
         if not full:

@@ -14,7 +14,7 @@ from trine.model.description import CronDescription, Scheduled, TopicDescription
 from trine.model.errors import InvalidOption, TopicFull
 from trine.model.message import Outgoing, PublishReceipt
 from trine.wire import calls
-from trine.wire.calls import CountReply, ProducerReply, PublishedReply, TopicReply, WireOutgoing
+from trine.wire.calls import BatchReply, CountReply, ProducerReply, PublishedReply, TopicReply, WireOutgoing
 
 if TYPE_CHECKING:
     from trine.broker.aio import AsyncTopic
@@ -118,6 +118,14 @@ async def get_offsets(connection: Connection, call: calls.GetOffsets) -> dict[in
     return await _topic(connection, call.topic).offsets()
 
 
+async def get_archived(connection: Connection, call: calls.GetArchived) -> dict[int, int]:
+    return await _topic(connection, call.topic).archived()
+
+
+async def set_archived(connection: Connection, call: calls.SetArchived) -> None:
+    await _topic(connection, call.topic).set_archived(call.positions)
+
+
 # --- in
 
 
@@ -146,9 +154,27 @@ async def send_numbered(connection: Connection, call: calls.SendNumbered) -> Pub
     return published(found.durability, found)
 
 
+async def send_batch(connection: Connection, call: calls.SendBatch) -> BatchReply:
+    producer = AsyncProducer(connection.context.broker, "", -1, 0)
+    found = await producer.publish_batch(
+        call.topic, call.partition, bytearray(call.data), durability=call.durability
+    )
+    first = found[0]
+    return BatchReply(
+        durability=found.durability,
+        first=-1 if first.offset is None else first.offset,
+        count=len(found),
+        duplicate=first.duplicate,
+    )
+
+
 async def register_producer(connection: Connection, call: calls.RegisterProducer) -> ProducerReply:
     producer = await connection.context.broker.producer(call.name)
     return ProducerReply(*producer._meta)
+
+
+async def forget_producers(connection: Connection, call: calls.ForgetProducers) -> CountReply:
+    return CountReply(await connection.context.broker.forget_producers(call.prefix))
 
 
 async def next_sequence(connection: Connection, call: calls.NextSequence) -> CountReply:

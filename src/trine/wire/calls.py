@@ -21,7 +21,7 @@ from trine.model.description import (
     TopicDescription,
 )
 from trine.model.errors import InvalidInput
-from trine.model.limits import FRAME_ITEMS_MAX, OPTIONS_BYTES_MAX
+from trine.model.limits import FRAME_ITEMS_MAX, MIB, OPTIONS_BYTES_MAX
 from trine.model.message import Place
 from trine.wire.frames import WireError
 
@@ -81,6 +81,15 @@ class PublishedReply(msgspec.Struct, frozen=True):
     duplicates: list[int]
 
 
+class BatchReply(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a numbered batch is; of a duplicate, the first one's place, or -1 if it is no longer known."""
+
+    durability: str
+    first: int
+    count: int
+    duplicate: bool
+
+
 class TopicReply(msgspec.Struct, frozen=True, kw_only=True):
     """What a client must know of a topic to make batches for it."""
 
@@ -117,6 +126,15 @@ class RedriveReply(msgspec.Struct, frozen=True, kw_only=True):
     looked: int = 0
     pause_ms: int = 0
     done: bool = False
+    where: str | None = None
+    ends: list[int] = []
+
+
+class LedgerReply(msgspec.Struct, frozen=True):
+    blocks: list[bytes]
+    next: int
+    more: bool
+    """Whether there are blocks from `next` on; the last answer has the newest rows."""
 
 
 class ProducerReply(msgspec.Struct, frozen=True):
@@ -167,6 +185,17 @@ class GetOffsets(Call):
     topic: str
 
 
+class GetArchived(Call):
+    """What the archive has: partition to the first offset that it lacks."""
+
+    topic: str
+
+
+class SetArchived(Call):
+    topic: str
+    positions: dict[Whole, Whole]
+
+
 # --- in: messages with options (those without go as batches, in PUBLISH frames)
 
 
@@ -189,8 +218,23 @@ class SendNumbered(Call):
     durability: str | None = None
 
 
+class SendBatch(Call):
+    """An idempotent producer's batch as he encoded it, with his id, epoch and sequence in its header."""
+
+    topic: str
+    partition: Whole
+    data: bytes
+    durability: str | None = None
+
+
 class RegisterProducer(Call):
     name: str
+
+
+class ForgetProducers(Call):
+    """All whose names begin with the prefix."""
+
+    prefix: str
 
 
 class NextSequence(Call):
@@ -236,6 +280,17 @@ class DescribeGroup(Call):
 class GetLag(Call):
     topic: str
     group: str
+
+
+class ReadLedger(Call):
+    """The rows of a ledger, as its log keeps them: see docs/internals/ledger.md."""
+
+    topic: str
+    group: str
+    partition: Whole
+    from_row: Whole
+    """0, or `next` of the answer before."""
+    bytes_max: Whole = 4 * MIB
 
 
 class AlterGroup(Call):
@@ -424,6 +479,8 @@ class BeginRedrive(Call):
     to_time_ms: Whole | None = None
     rate: float | None = None
     edited: bool = False
+    where: str | None = None
+    """A condition that the caller evaluates; the job is then moved on by MoveLetters."""
 
 
 class ResumeRedrive(Call):
@@ -450,6 +507,16 @@ class StepRedrive(Call):
     limit: Whole = 1000
     edits: Annotated[list[tuple[str, WireOutgoing | None]], _few] | None = None
     """(dead letter's id, the message to send instead)."""
+
+
+class MoveLetters(Call):
+    """Of a job with `where`: moves exactly these letters, by (partition, offset), rising. `looked` of the reply says
+    how many of them, from the front, are dealt with. Those that were moved before are passed over."""
+
+    id: str
+    letters: Annotated[list[tuple[Whole, Whole]], _few]
+    last: bool = False
+    """The job is over when all of these are dealt with."""
 
 
 class CancelRedrive(Call):
@@ -506,9 +573,13 @@ REPLIES: Final[dict[type[Call], Any]] = {
     DeleteTopic: None,
     PurgeTopic: CountReply,
     GetOffsets: dict[int, tuple[int, int]],
+    GetArchived: dict[int, int],
+    SetArchived: None,
     Send: PublishedReply,
     SendNumbered: PublishedReply,
+    SendBatch: BatchReply,
     RegisterProducer: ProducerReply,
+    ForgetProducers: CountReply,
     NextSequence: CountReply,
     Transact: dict[str, PublishedReply],
     CreateGroup: None,
@@ -516,6 +587,7 @@ REPLIES: Final[dict[type[Call], Any]] = {
     ListGroups: list[GroupDescription],
     DescribeGroup: GroupDescription,
     GetLag: Lag,
+    ReadLedger: LedgerReply,
     AlterGroup: None,
     DeleteGroup: None,
     PauseGroup: None,
@@ -545,6 +617,7 @@ REPLIES: Final[dict[type[Call], Any]] = {
     ListRedrives: list[RedriveReply],
     PreviewRedrive: list[WireMessage],
     StepRedrive: RedriveReply,
+    MoveLetters: RedriveReply,
     CancelRedrive: RedriveReply,
     GetTrace: bytes,
     Search: bytes,

@@ -21,6 +21,7 @@ from trine.model.errors import (
     InvalidOption,
 )
 from trine.model.ids import check_name
+from trine.model.limits import MIB
 from trine.model.message import Duration, Instant
 from trine.model.options import GroupConfig
 
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from trine.broker.aio.topic import AsyncTopic
     from trine.broker.aio_waits import Waits
     from trine.broker.engine import Engine
+
+
+LEDGER_BYTES = 4 * MIB
+"""Of one look into a ledger."""
 
 
 class AsyncGroup:
@@ -88,6 +93,15 @@ class AsyncGroup:
         if group.level is Level.SYNCED and lsn is not None:
             await self._waits.durable(lsn)
         return len(runs)
+
+    # --- its ledger
+
+    async def ledger(self, partition: int, from_row: int = 0) -> tuple[list[bytes], int, bool]:
+        """Blocks of rows as they are stored (see `trine.queue.rows`), the row after them, whether there are more."""
+        with self._engine.lock:
+            state = self._state()
+            state.topic.partition(partition)
+            return state.parts[partition].blocks_from(from_row, LEDGER_BYTES)
 
     # --- steering
 

@@ -59,6 +59,18 @@ class AsyncProducer:
             await self._broker._waits.durable(lsn)
         return published
 
+    async def publish_batch(
+        self, topic: str, partition: int, data: bytearray, *, durability: str | None = None
+    ) -> Published:
+        """A batch that the caller encoded, numbered in its header: for bulk, see `trine.log.batch.encode`."""
+        with self._engine.lock:
+            state = self._engine.topic(topic)
+            level = level_of(durability, state)
+            published, lsn = state.publish_numbered_batch(data, partition, level)
+        if level is Level.SYNCED:
+            await self._broker._waits.durable(lsn)
+        return published
+
 
 class AsyncTransaction:
     """Acks and publishes as one: all of it is durable, or none of it happened."""

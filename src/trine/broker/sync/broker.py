@@ -132,6 +132,14 @@ class Broker:
         self._waits.durable(lsn)
         return Producer(self, name, meta.id, meta.epoch)
 
+    def forget_producers(self, prefix: str) -> int:
+        """Gives up the names that begin so: nobody will publish under them again. How many there were."""
+        with self._engine.lock:
+            self._engine.check_open()
+            count, lsn = self._engine.forget_producers(prefix)
+        self._waits.durable(lsn)
+        return count
+
     def transaction(self) -> Transaction:
         """Acks and publishes that happen together or not at all.
 
@@ -246,13 +254,18 @@ class Broker:
         to_time: Instant | None = None,
         rate: float | None = None,
         edit: Callable[[DeadLetter], Item | None] | None = None,
+        where: str | None = None,
     ) -> Redrive:
-        """A job that sends dead letters back to where they came from, or elsewhere. It begins with `run`."""
+        """A job that sends dead letters back to where they came from, or elsewhere. It begins with `run`.
+
+        `where` is a condition that the caller evaluates, such as Spark: the job remembers it, and is told with `move`
+        which letters it found.
+        """
         with self._engine.lock:
             self._engine.check_open()
             job, lsn = begin_redrive(
                 self._engine, topic, to=to, reason=reason, group=group, key=key, from_time=from_time,
-                to_time=to_time, rate=rate, edited=edit is not None,
+                to_time=to_time, rate=rate, edited=edit is not None, where=where,
             )  # fmt: skip
         self._waits.durable(lsn)
         return Redrive(self, job, edit)

@@ -22,6 +22,7 @@ from trine.model.errors import (
     InvalidOption,
 )
 from trine.model.ids import check_name
+from trine.model.limits import MIB
 from trine.model.message import Duration, Instant
 from trine.model.options import GroupConfig
 
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from trine.broker.engine import Engine
     from trine.broker.sync.topic import Topic
     from trine.broker.sync_waits import Waits
+
+
+LEDGER_BYTES = 4 * MIB
+"""Of one look into a ledger."""
 
 
 class Group:
@@ -89,6 +94,15 @@ class Group:
         if group.level is Level.SYNCED and lsn is not None:
             self._waits.durable(lsn)
         return len(runs)
+
+    # --- its ledger
+
+    def ledger(self, partition: int, from_row: int = 0) -> tuple[list[bytes], int, bool]:
+        """Blocks of rows as they are stored (see `trine.queue.rows`), the row after them, whether there are more."""
+        with self._engine.lock:
+            state = self._state()
+            state.topic.partition(partition)
+            return state.parts[partition].blocks_from(from_row, LEDGER_BYTES)
 
     # --- steering
 

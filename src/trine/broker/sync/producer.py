@@ -60,6 +60,18 @@ class Producer:
             self._broker._waits.durable(lsn)
         return published
 
+    def publish_batch(
+        self, topic: str, partition: int, data: bytearray, *, durability: str | None = None
+    ) -> Published:
+        """A batch that the caller encoded, numbered in its header: for bulk, see `trine.log.batch.encode`."""
+        with self._engine.lock:
+            state = self._engine.topic(topic)
+            level = level_of(durability, state)
+            published, lsn = state.publish_numbered_batch(data, partition, level)
+        if level is Level.SYNCED:
+            self._broker._waits.durable(lsn)
+        return published
+
 
 class Transaction:
     """Acks and publishes as one: all of it is durable, or none of it happened."""

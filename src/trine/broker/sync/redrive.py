@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trine.broker.redrive import RedriveJob
@@ -45,6 +45,32 @@ class Redrive:
             looked, lsn = self._job.step(max, self._edit)
         self._broker._waits.durable(lsn)
         return looked
+
+    @property
+    def where(self) -> str | None:
+        """The condition of a job that is told its letters."""
+        with self._engine.lock:
+            return self._job.where
+
+    @property
+    def ends(self) -> list[int]:
+        """Of each partition, where letters begin that are not part of the job: they came after it."""
+        with self._engine.lock:
+            return self._job.ends
+
+    @property
+    def pause_ms(self) -> int:
+        """How long until the rate allows another one."""
+        with self._engine.lock:
+            return self._job.pause_ms()
+
+    def move(self, letters: Sequence[tuple[int, int]], *, last: bool = False) -> int:
+        """Moves the letters that `where` found, by (partition, offset), rising; answers how many of them, from the
+        front, are dealt with: the rate may not allow all at once. After `last` the job is over."""
+        with self._engine.lock:
+            dealt, lsn = self._job.move(letters, last)
+        self._broker._waits.durable(lsn)
+        return dealt
 
     def run(self, *, on_progress: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
         """Runs the job to its end, at its rate."""

@@ -212,6 +212,18 @@ class Topic:
                 one.number: (one.log.start_offset, one.log.next_offset) for one in self._state().partitions
             }
 
+    def archived(self) -> dict[int, int]:
+        """What the archive has: partition to the first offset that it lacks."""
+        with self._engine.lock:
+            state = self._state()
+            return {one.number: state.meta.archived.get(one.number, 0) for one in state.partitions}
+
+    def set_archived(self, positions: Mapping[int, int]) -> None:
+        """Says what the archive has by now, so that retention may go on. It never goes back."""
+        with self._engine.lock:
+            lsn = self._state().set_archived(dict(positions))
+        self._broker._waits.durable(lsn)
+
     # --- the queue view
 
     def group(self, name: str, **options: Any) -> Group:

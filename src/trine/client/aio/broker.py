@@ -114,6 +114,11 @@ class AsyncBroker:
         reply: calls.ProducerReply = await self._call(calls.RegisterProducer(name=name))
         return AsyncProducer(self, name, reply.id, reply.epoch)
 
+    async def forget_producers(self, prefix: str) -> int:
+        """Gives up the names that begin so: nobody will publish under them again. How many there were."""
+        count: int = (await self._call(calls.ForgetProducers(prefix=prefix))).count
+        return count
+
     def transaction(self) -> AsyncTransaction:
         """Acks and publishes that happen together or not at all.
 
@@ -218,10 +223,13 @@ class AsyncBroker:
         to_time: Instant | None = None,
         rate: float | None = None,
         edit: Callable[[DeadLetter], Item | None] | None = None,
+        where: str | None = None,
     ) -> AsyncRedrive:
         """A job that sends dead letters back to where they came from, or elsewhere. It begins with `run`.
 
         `edit` runs here, not at the server: it is given the letters, and what it makes of them is sent.
+        `where` is a condition that the caller evaluates, such as Spark: the job remembers it, and is told with `move`
+        which letters it found.
         """
         call = calls.BeginRedrive(
             topic=topic,
@@ -233,6 +241,7 @@ class AsyncBroker:
             to_time_ms=None if to_time is None else instant_ms(to_time),
             rate=rate,
             edited=edit is not None,
+            where=where,
         )
         return AsyncRedrive(self, await self._call(call), edit, to)
 

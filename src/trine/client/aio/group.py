@@ -81,6 +81,16 @@ class AsyncGroup:
         count: int = (await self._broker._call(call)).count
         return count
 
+    # --- its ledger
+
+    async def ledger(self, partition: int, from_row: int = 0) -> tuple[list[bytes], int, bool]:
+        """Blocks of rows as they are stored (see `trine.queue.rows`), the row after them, whether there are more."""
+        call = calls.ReadLedger(
+            topic=self._topic.name, group=self.name, partition=partition, from_row=from_row
+        )
+        found: calls.LedgerReply = await self._broker._call(call)
+        return found.blocks, found.next, found.more
+
     # --- steering
 
     async def lag(self) -> Lag:

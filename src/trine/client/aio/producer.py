@@ -11,7 +11,7 @@ from trine.client.aio.topic import Item
 from trine.client.leases import merge
 from trine.client.topics import level_number, replied, wire_outgoing
 from trine.model.errors import Closed, EmptyBatch
-from trine.model.message import Outgoing, Published, draft, outgoing_many
+from trine.model.message import Outgoing, Place, Published, draft, outgoing_many
 from trine.wire import calls
 
 if TYPE_CHECKING:
@@ -61,6 +61,24 @@ class AsyncProducer:
             durability=durability,
         )
         return replied(topic, await self._broker._call(call))
+
+    async def publish_batch(
+        self, topic: str, partition: int, data: bytearray, *, durability: str | None = None
+    ) -> Published:
+        """A batch that the caller encoded, numbered in its header: for bulk, see `trine.log.batch.encode`.
+
+        After a lost connection it is sent again by itself: being numbered, it is stored once.
+        """
+        level_number(durability)
+        call = calls.SendBatch(topic=topic, partition=partition, data=bytes(data), durability=durability)
+        reply: calls.BatchReply = await self._broker._call(call)
+        if reply.duplicate:
+            places: list[Place] = [
+                (partition, reply.first + n if reply.first >= 0 else -1) for n in range(reply.count)
+            ]
+            twins = frozenset(range(reply.count))
+            return Published(topic, reply.durability, places=places, duplicates=twins)
+        return Published(topic, reply.durability, run=(partition, reply.first, reply.count))
 
 
 class AsyncTransaction:

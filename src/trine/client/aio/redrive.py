@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trine.client.aio.topic import Item
@@ -76,6 +76,28 @@ class AsyncRedrive:
         )
         message = next(iter(outgoing_many([edited], message)))
         return wire_outgoing(message, draft(message, known.config, self._caller.now_ms()))
+
+    @property
+    def where(self) -> str | None:
+        """The condition of a job that is told its letters."""
+        return self._reply.where
+
+    @property
+    def ends(self) -> list[int]:
+        """Of each partition, where letters begin that are not part of the job: they came after it."""
+        return self._reply.ends
+
+    @property
+    def pause_ms(self) -> int:
+        """How long until the rate allows another one, as of the last step."""
+        return self._reply.pause_ms
+
+    async def move(self, letters: Sequence[tuple[int, int]], *, last: bool = False) -> int:
+        """Moves the letters that `where` found, by (partition, offset), rising; answers how many of them, from the
+        front, are dealt with: the rate may not allow all at once. After `last` the job is over."""
+        call = calls.MoveLetters(id=self.id, letters=list(letters), last=last)
+        self._reply = await self._broker._call(call)
+        return self._reply.looked
 
     async def run(self, *, on_progress: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
         """Runs the job to its end, at its rate."""

@@ -279,6 +279,15 @@ class AsyncTopic:
         found: dict[int, tuple[int, int]] = await self._broker._call(calls.GetOffsets(topic=self.name))
         return found
 
+    async def archived(self) -> dict[int, int]:
+        """What the archive has: partition to the first offset that it lacks."""
+        found: dict[int, int] = await self._broker._call(calls.GetArchived(topic=self.name))
+        return found
+
+    async def set_archived(self, positions: Mapping[int, int]) -> None:
+        """Says what the archive has by now, so that retention may go on. It never goes back."""
+        await self._broker._call(calls.SetArchived(topic=self.name, positions=dict(positions)))
+
     # --- the queue view
 
     def group(self, name: str, **options: Any) -> AsyncGroup:

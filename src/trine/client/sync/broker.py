@@ -115,6 +115,11 @@ class Broker:
         reply: calls.ProducerReply = self._call(calls.RegisterProducer(name=name))
         return Producer(self, name, reply.id, reply.epoch)
 
+    def forget_producers(self, prefix: str) -> int:
+        """Gives up the names that begin so: nobody will publish under them again. How many there were."""
+        count: int = (self._call(calls.ForgetProducers(prefix=prefix))).count
+        return count
+
     def transaction(self) -> Transaction:
         """Acks and publishes that happen together or not at all.
 
@@ -219,10 +224,13 @@ class Broker:
         to_time: Instant | None = None,
         rate: float | None = None,
         edit: Callable[[DeadLetter], Item | None] | None = None,
+        where: str | None = None,
     ) -> Redrive:
         """A job that sends dead letters back to where they came from, or elsewhere. It begins with `run`.
 
         `edit` runs here, not at the server: it is given the letters, and what it makes of them is sent.
+        `where` is a condition that the caller evaluates, such as Spark: the job remembers it, and is told with `move`
+        which letters it found.
         """
         call = calls.BeginRedrive(
             topic=topic,
@@ -234,6 +242,7 @@ class Broker:
             to_time_ms=None if to_time is None else instant_ms(to_time),
             rate=rate,
             edited=edit is not None,
+            where=where,
         )
         return Redrive(self, self._call(call), edit, to)
 

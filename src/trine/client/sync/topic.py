@@ -276,6 +276,15 @@ class Topic:
         found: dict[int, tuple[int, int]] = self._broker._call(calls.GetOffsets(topic=self.name))
         return found
 
+    def archived(self) -> dict[int, int]:
+        """What the archive has: partition to the first offset that it lacks."""
+        found: dict[int, int] = self._broker._call(calls.GetArchived(topic=self.name))
+        return found
+
+    def set_archived(self, positions: Mapping[int, int]) -> None:
+        """Says what the archive has by now, so that retention may go on. It never goes back."""
+        self._broker._call(calls.SetArchived(topic=self.name, positions=dict(positions)))
+
     # --- the queue view
 
     def group(self, name: str, **options: Any) -> Group:

@@ -65,6 +65,7 @@ class TopicOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     dedup_by_content: bool | UnsetType = UNSET
     backoff: BackoffIn | UnsetType = UNSET
     retained: bool | UnsetType = UNSET
+    archive: str | UnsetType | None = UNSET
 
 
 class GroupOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -130,6 +131,8 @@ class TopicOut(msgspec.Struct, frozen=True, kw_only=True):
     lanes: dict[str, int]
     groups: list[str]
     partitions: list[PartitionDescription]
+    archived: dict[int, int]
+    """What the archive has, if there is one: partition to the first offset that it lacks."""
     config: dict[str, Any]
 
 
@@ -164,6 +167,7 @@ def topic_out(found: TopicDescription) -> TopicOut:
         lanes=found.lanes,
         groups=found.groups,
         partitions=found.partitions,
+        archived=found.archived,
         config=_every_word(found.config),
     )
 

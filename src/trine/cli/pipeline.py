@@ -1,0 +1,111 @@
+"""`trine pipeline`: user pipelines on Spark: run, check."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from trine.cli.interrupts import Interrupted, interrupts
+from trine.cli.options import pairs
+from trine.cli.session import Session
+from trine.cli.spark import Conf, Master, spark_place, spark_work
+from trine.cli.verb import verb
+from trine.model.errors import InvalidConfig, Unreachable
+
+app = typer.Typer(help="Pipelines on Spark, declared in a file.", no_args_is_help=True)
+
+File = Annotated[str, typer.Argument(metavar="FILE", help="YAML, or Python.")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A value for ${NAME}. Repeatable.")
+]
+
+
+@verb(app, "run")
+def run(
+    session: Session,
+    file: File,
+    once: Annotated[bool, typer.Option("--once", help="What is there now, then end (the default).")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Until it is interrupted.")] = False,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="SINK", help="Only this sink. Repeatable.")
+    ] = None,
+    setting: Set = None,
+    checkpoints: Annotated[
+        str | None,
+        typer.Option("--checkpoints", metavar="DIR", help="Default: .trine/checkpoints/ beside the file."),
+    ] = None,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Run a pipeline; after a crash the same command goes on where it stopped."""
+    if once and follow:
+        raise typer.BadParameter("give one of --once and --follow")
+    variables = pairs(setting, "value")
+    with spark_work(session, master, conf) as (spark, place):
+        from trine.spark.pipelines import run as run_pipeline
+
+        def progress(what: str, done: float, total: float | None) -> None:
+            interrupts.check()
+
+        def show(name: str, columns: list[str], rows: list[tuple[Any, ...]]) -> None:
+            if session.json:
+                for row in rows:
+                    session.record({"sink": name, **dict(zip(columns, map(_plain, row), strict=True))})
+            else:
+                session.line(f"{name}:")
+                session.table(columns, [[_plain(value) for value in row] for row in rows])
+
+        try:
+            done = run_pipeline(
+                spark, place, file, variables, follow=follow, only=only or (), checkpoints=checkpoints,
+                progress=progress, show=show,
+            )  # fmt: skip
+        except Interrupted:
+            session.note("stopped; the same command goes on where it is")
+            raise
+    import msgspec
+
+    records = msgspec.to_builtins(done)
+    if session.json:
+        session.document(records)
+        return
+    session.table(
+        ["sink", "to", "batches", "rows in", "rows out", "seconds"],
+        [
+            [one["name"], one["target"], one["batches"], one["rows_in"], one["rows_out"], one["seconds"]]
+            for one in records["sinks"]
+        ],
+    )
+
+
+@verb(app, "check")
+def check(
+    session: Session, file: File, setting: Set = None, master: Master = None, conf: Conf = None
+) -> None:
+    """Say everything that is wrong with a pipeline; run nothing."""
+    from trine.spark.pipelines import check as check_pipeline
+    from trine.spark.pipelines import explain
+    from trine.spark.session import spark_session
+
+    place = spark_place(session)
+    try:
+        place.connect().close()
+        asked = place
+    except Unreachable as error:
+        session.note(f"topics are not looked for: {error}")
+        asked = None
+    spark = spark_session(master, conf=pairs(conf, "setting"))
+    try:
+        faults = check_pipeline(spark, file, pairs(setting, "value"), place=asked)
+    finally:
+        spark.stop()
+    if faults:
+        raise InvalidConfig(explain(faults))
+    session.done(f"{file} can be run", file=file, faults=[])
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode(errors="backslashreplace")
+    return value if isinstance(value, int | float | str | bool | None) else str(value)

@@ -1,0 +1,82 @@
+"""A Spark session as Trine's pipelines want it: local by default, any master by configuration, quiet."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from trine.model.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MASTER: Final = "TRINE_SPARK_MASTER"
+LOCAL: Final = "local[*]"
+DEFAULTS: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.streaming.pollingDelay": "100ms",
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+}
+"""Whatever the user configures wins over these."""
+LOCAL_DEFAULTS: Final = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "2g",
+    "spark.sql.shuffle.partitions": "4",
+}
+"""For masters on this machine: nothing listens to the outside, few tasks."""
+LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+
+
+def spark_session(
+    master: str | None = None, *, conf: Mapping[str, str] | None = None, app: str = "trine"
+) -> SparkSession:
+    """The session there is, or a new one, with the data source `trine` registered.
+
+    `master` is Spark's word for where to run (`local[*]`, `spark://…`, `yarn`, `k8s://…`); without it
+    TRINE_SPARK_MASTER, then this machine.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError as error:
+        raise InvalidOption(f"{error.name} is missing: pip install 'trine[spark]'") from None
+    from trine.spark.source import register
+
+    # It prints what is raised anyway, as a page of JSON.
+    logging.getLogger("SQLQueryContextLogger").disabled = True
+    if SparkSession.getActiveSession() is None:
+        _check_java()
+    chosen = master or os.environ.get(MASTER) or LOCAL
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    words = dict(DEFAULTS)
+    if chosen.startswith(("local", "spark://127.0.0.1", "spark://localhost")):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        words |= LOCAL_DEFAULTS
+    words["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={LOGGING} -XX:+UseParallelGC"
+    words |= conf or {}
+    builder = SparkSession.builder.master(chosen).appName(app)
+    for name, value in words.items():
+        builder = builder.config(name, value)
+    from trine.spark.errors import plain
+
+    with plain():
+        spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def _check_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    if (home and Path(home, "bin", "java").exists()) or shutil.which("java"):
+        return
+    raise InvalidOption("Spark needs Java 17 or newer: install it, or set JAVA_HOME to where it is")
