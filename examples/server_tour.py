@@ -1,8 +1,8 @@
 """A tour of the server: `make run`, or `python examples/server_tour.py`.
 
 It starts a server, a producer and two consumers, each a process of its own, and shows what each of them sees: a
-delay, a priority, a retry, a dead letter, a trace, and a replay from a time. Then the server stays, to be tried out,
-until Ctrl-C.
+delay, a priority, a retry, a dead letter, a trace, and a replay from a time. Spark archives a topic, retention deletes
+it from the log, and it is replayed from the archive. Then the server stays, to be tried out, until Ctrl-C.
 
     director (here) ── starts ──▶ trine serve
         │ tells by lines                ▲  ▲  ▲
@@ -32,6 +32,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import table_tour
 from rich.console import Console
 from rich.markup import escape
 
@@ -42,7 +43,14 @@ PORTS = {"binary": 5680, "http": 8080}
 STAY_S = 60.0
 """How long the server stays when nobody is at a terminal to press Ctrl-C."""
 PATIENCE_S = 30.0
-COLOURS = {"server": "magenta", "producer": "blue", "worker-1": "green", "worker-2": "cyan", "tour": "white"}
+COLOURS = {
+    "server": "magenta",
+    "producer": "blue",
+    "worker-1": "green",
+    "worker-2": "cyan",
+    "spark": "yellow",
+    "tour": "white",
+}
 
 console = Console(highlight=False)
 
@@ -312,6 +320,7 @@ def invite(address: str, http: str) -> None:
         ("metrics", f"{http}/metrics"),
         ("try", f"{trine_command} --server {address} topic list"),
         ("try", f"{trine_command} --server {address} consume orders --max 5"),
+        ("try", f"{trine_command} --server {address} sql 'select count(*) from readings$archive'"),
         (
             "try",
             f'curl -d \'{{"topic": "orders", "value": "tea"}}\' -H \'Content-Type: application/json\' {http}/produce',
@@ -356,6 +365,7 @@ def main() -> int:
         with serving(folder) as (address, http):
             console.print(f"[bold]a server[/] at {address} and {http}, its data in a temporary folder")
             tour(address, http)
+            table_tour.show(9, address, folder, chapter, said)
             invite(address, http)
             stay(given.stay)
     except KeyboardInterrupt:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
 
 from deltalake import DeltaTable
 
@@ -13,6 +18,7 @@ import trine
 from tests.integration.serving import Serving
 
 WORKER = Path(__file__).with_name("archive_worker.py")
+MESSAGES = 80_000
 RUN_SECONDS = 240.0
 """Generous: Spark starts slowly on a loaded machine."""
 
@@ -22,45 +28,66 @@ def places(path: str) -> list[tuple[int, int]]:
     return sorted(zip(table.column("partition").to_pylist(), table.column("offset").to_pylist(), strict=True))
 
 
-def test_an_archiver_killed_anywhere_goes_on_at_its_last_commit(tmp_path: Path) -> None:
-    path = str(tmp_path / "archive")
-    with Serving(tmp_path / "data") as server, trine.connect(server.url) as broker:
-        topic = broker.create_topic("orders", partitions=2)
-        for start in range(0, 80_000, 10_000):
+class Archiving:
+    """A topic, its archive, and processes that archive it and are killed."""
+
+    def __init__(self, folder: Path, server: Serving, broker: trine.Broker) -> None:
+        self.path = str(folder / "archive")
+        self._server = server
+        self.topic = broker.create_topic("orders", partitions=2)
+        for start in range(0, MESSAGES, 10_000):
             values = [f"{n:099d}".encode() for n in range(start, start + 10_000)]
-            topic.publish_many(values, durability="written")
+            self.topic.publish_many(values, durability="written")
 
-        def work(when: str) -> subprocess.Popen[bytes]:
-            words = [sys.executable, str(WORKER), server.url, path, "orders", when]
-            return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    def work(self, when: str) -> subprocess.Popen[bytes]:
+        words = [sys.executable, str(WORKER), self._server.url, self.path, "orders", when]
+        return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
-        def files() -> set[Path]:
-            return set(Path(path).rglob("part-*.parquet"))
+    def killed(self, when: str) -> None:
+        assert self.work(when).wait(RUN_SECONDS) == -signal.SIGKILL
 
-        # Two rounds are planned; in the second the files are written, and the commit never comes.
-        assert work("before-commit").wait(RUN_SECONDS) == -signal.SIGKILL
-        assert len(places(path)) == 20_000
-        orphans = {one.name for one in files()} - {Path(one).name for one in DeltaTable(path).file_uris()}
-        assert orphans
+    def files(self) -> set[Path]:
+        return set(Path(self.path).rglob("part-*.parquet"))
 
-        # The commit came, and nobody told the broker of it.
-        assert work("after-commit").wait(RUN_SECONDS) == -signal.SIGKILL
-        assert len(places(path)) == 40_000
-        assert sum(topic.archived().values()) == 20_000
+    def check_to_the_end(self) -> None:
+        assert self.work("never").wait(RUN_SECONDS) == 0
+        ends = self.topic.offsets()
+        assert places(self.path) == sorted((n, at) for n, (_, end) in ends.items() for at in range(end))
+        assert self.topic.archived() == {n: end for n, (_, end) in ends.items()}
+        values = DeltaTable(self.path).to_pyarrow_table(columns=["value"]).column("value").to_pylist()
+        assert sorted(values) == [f"{n:099d}".encode() for n in range(MESSAGES)]
 
-        # While files are being written, whichever they are.
-        seen = files()
-        process = work("never")
-        try:
-            while not files() - seen:
-                assert process.poll() is None
-        finally:
-            process.kill()
-            process.wait()
 
-        assert work("never").wait(RUN_SECONDS) == 0
-        ends = topic.offsets()
-        assert places(path) == sorted((n, at) for n, (_, end) in ends.items() for at in range(end))
-        assert topic.archived() == {n: end for n, (_, end) in ends.items()}
-        values = DeltaTable(path).to_pyarrow_table(columns=["value"]).column("value").to_pylist()
-        assert sorted(values) == [f"{n:099d}".encode() for n in range(80_000)]
+@pytest.fixture
+def archiving(tmp_path: Path) -> Iterator[Archiving]:
+    with Serving(tmp_path / "data") as server, trine.connect(server.url) as broker:
+        yield Archiving(tmp_path, server, broker)
+
+
+def test_killed_between_files_and_commit(archiving: Archiving) -> None:
+    """In the second round the files are written, and the commit never comes."""
+    archiving.killed("before-commit")
+    assert len(places(archiving.path)) == 20_000
+    table = {Path(one).name for one in DeltaTable(archiving.path).file_uris()}
+    assert {one.name for one in archiving.files()} - table, "files that belong to no commit"
+    archiving.check_to_the_end()
+
+
+@pytest.mark.slow
+def test_killed_between_commit_and_telling_the_broker(archiving: Archiving) -> None:
+    archiving.killed("after-commit")
+    assert len(places(archiving.path)) == 20_000
+    assert sum(archiving.topic.archived().values()) == 0
+    archiving.check_to_the_end()
+
+
+@pytest.mark.slow
+def test_killed_while_files_are_being_written(archiving: Archiving) -> None:
+    process = archiving.work("never")
+    try:
+        while not archiving.files():
+            assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()
+    archiving.check_to_the_end()

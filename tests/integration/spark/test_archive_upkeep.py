@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -94,19 +95,28 @@ def test_a_broker_killed_while_it_is_read(spark: SparkSession, tmp_path: Path, p
             topic = broker.create_topic("orders", partitions=2)
             for _ in range(30):
                 topic.publish_many([b"x" * 100] * 10_000, durability="written")
-        killed: list[float] = []
+        ended = threading.Event()
+        killed: list[int] = []
 
-        def progress(what: str, done: float, total: float | None) -> None:
-            if not killed:
-                killed.append(done)
-                server.kill()
-                server.start()
+        def kill() -> None:
+            """When the first file is there, tasks are in the middle of reading."""
+            while not (found := list(Path(path).rglob("part-*.parquet"))):
+                if ended.wait(0.001):
+                    return
+            killed.append(len(found))
+            server.kill()
+            server.start()
 
+        killer = threading.Thread(target=kill)
+        killer.start()
         try:
-            archiving.archive(spark, place, ["orders"], path, max_offsets=50_000, progress=progress)
+            archiving.archive(spark, place, ["orders"], path, max_offsets=150_000)
         except TrineError:  # whoever was in the middle of a call may be told that it was lost
             archiving.archive(spark, place, ["orders"], path)
-        assert killed
+        finally:
+            ended.set()
+            killer.join()
+        assert killed, "it was over before the broker was killed"
         with trine.connect(server.url) as broker:
             ends = broker.topic("orders").offsets()
         assert delta_places(path) == sorted(

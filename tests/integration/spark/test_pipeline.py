@@ -172,6 +172,7 @@ sinks: {{counts: {{table: out, mode: complete}}}}
         run(spark, place, file)
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_and_resumed(server, broker, orders, tmp_path):
     """kill -9 of the whole job, twice, at different times; then each row is in the topic and in the table once."""
     out = f"{orders}.out"

@@ -87,6 +87,7 @@ def test_what_was_read_can_be_written(
         .options(subscribe=a.name, includeHeaders="true")
         .load()
     )
+    broker.forget_producers("spark.")  # other tests' streams that have no next epoch
     frame.write.format("trine").options(**place.options()).option("topic", b.name).mode("append").save()
     told = [
         sorted((one.key or b"", one.value, one.priority, tuple(one.headers)) for one in topic.read(max=1000))
@@ -152,10 +153,17 @@ print("done", flush=True)
 """
 
 
+@pytest.mark.parametrize(
+    "goals",
+    [
+        pytest.param((9_000,), id="once"),
+        pytest.param((1, 8_001, 15_000, 29_000), id="often", marks=pytest.mark.slow),
+    ],
+)
 def test_a_stream_killed_in_the_middle_writes_nothing_twice(
-    broker: trine.Broker, server: Serving, topic_name: str, tmp_path: Path
+    broker: trine.Broker, server: Serving, topic_name: str, tmp_path: Path, goals: tuple[int, ...]
 ) -> None:
-    """kill -9 of the whole job at several moments, each found by what has arrived, then on to the end."""
+    """kill -9 of the whole job, each time when so much has arrived, then on to the end."""
     count = 40_000
     source = broker.create_topic(f"{topic_name}-a", partitions=2)
     target = broker.create_topic(f"{topic_name}-b", partitions=3)
@@ -175,7 +183,7 @@ def test_a_stream_killed_in_the_middle_writes_nothing_twice(
     def arrived() -> int:
         return sum(following - first for first, following in target.offsets().values())
 
-    for goal in (1, 15_000):
+    for goal in goals:
         with (tmp_path / "job.log").open("wb") as log:
             job = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         end = time.monotonic() + 120
