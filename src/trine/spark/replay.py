@@ -14,7 +14,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 SENT: Final = ("key", "value", "headers", "priority", "ttl", "partition", "offset")
 """Columns that a replay into a topic looks at."""
+EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,8 @@ def joined(spark: SparkSession, place: Place, choice: Choice, *, only_deleted: b
     starts = {number: max(seam[number], first) for number, (first, _) in spans.items()}
     ends = {number: max(end, starts[number]) for number, (_, end) in spans.items()}
     if not only_deleted:
-        logged = _log(spark, place, choice.topic, starts, ends)
+        # Without the archive, what retention deletes meanwhile is just no longer there.
+        logged = _log(spark, place, choice.topic, starts, ends, whole=table is not None)
         rows = logged if rows is None else rows.unionByName(logged)
     assert rows is not None
     return Seam(_chosen(rows, choice), seam, ends, missing)
@@ -156,7 +158,13 @@ def _before(seam: dict[int, int]) -> Column:
 
 
 def _log(
-    spark: SparkSession, place: Place, topic: str, starts: dict[int, int], ends: dict[int, int]
+    spark: SparkSession,
+    place: Place,
+    topic: str,
+    starts: dict[int, int],
+    ends: dict[int, int],
+    *,
+    whole: bool,
 ) -> DataFrame:
     def places(offsets: dict[int, int]) -> str:
         return json.dumps({topic: {str(number): offset for number, offset in offsets.items()}})
@@ -164,7 +172,7 @@ def _log(
     return (
         spark.read.format("trine")
         .options(**place.options())
-        .option("includeHeaders", "true")
+        .options(includeHeaders="true", failOnDataLoss=str(whole).lower())
         .option("assign", json.dumps({topic: list(starts)}))
         .option("startingOffsets", places(starts))
         .option("endingOffsets", places(ends))
@@ -199,10 +207,14 @@ def replay(
 ) -> Iterator[LogMessage]:
     """The chosen messages by time, as the log view gives them."""
     with plain():
-        rows = joined(spark, place, choice, only_deleted=only_deleted).rows.orderBy(
-            "timestamp", "partition", "offset"
-        )
-    return messages_of(rows, place, choice.topic)
+        found = joined(spark, place, choice, only_deleted=only_deleted)
+    return by_time(found, place, choice.topic)
+
+
+def by_time(found: Seam, place: Place, topic: str) -> Iterator[LogMessage]:
+    with plain():
+        rows = found.rows.orderBy("timestamp", "partition", "offset")
+    return messages_of(rows, place, topic)
 
 
 def messages_of(rows: DataFrame, place: Place, topic: str) -> Iterator[LogMessage]:
@@ -258,7 +270,7 @@ def replay_to_topic(
         broker._known(to)
         found = joined(spark, place, choice, only_deleted=only_deleted)
         if progress is not None:
-            progress("replay", 0, None)
+            progress(f"replay {choice.topic} to {to}", 0, None)
         target = Target.of({**place.options(), "topic": to})
         count = max(len(found.ends), 1)
         with plain():
@@ -352,8 +364,8 @@ def replay_to_group(
                 .group(group)
                 .replay(
                     key=choice.key,
-                    from_time=choice.from_time,
-                    to_time=datetime.fromtimestamp(min(ends) / 1000).astimezone() if ends else None,
+                    from_time=EPOCH if choice.from_time is None and choice.key is None else choice.from_time,
+                    to_time=datetime.fromtimestamp(min(ends) / 1000, UTC) if ends else None,
                 )
             )
     return ReplaySummary(choice.topic, to, written.messages, written.stored_before, again, written.missing)
