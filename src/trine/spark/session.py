@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from trine.model.errors import InvalidOption
+from trine.model.errors import InvalidOption, Unreachable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,6 +35,8 @@ LOCAL_DEFAULTS: Final = {
     "spark.sql.shuffle.partitions": "4",
 }
 """For masters on this machine: nothing listens to the outside, few tasks."""
+STANDALONE: Final = "spark://"
+MASTER_WAIT_S: Final = 5.0
 LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 
@@ -53,26 +56,45 @@ def spark_session(
 
     # It prints what is raised anyway, as a page of JSON.
     logging.getLogger("SQLQueryContextLogger").disabled = True
+    chosen = master or os.environ.get(MASTER) or LOCAL
     if SparkSession.getActiveSession() is None:
         _check_java()
-    chosen = master or os.environ.get(MASTER) or LOCAL
+        _check_master(chosen)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    words = dict(DEFAULTS)
+    words = {"spark.master": chosen, "spark.app.name": app, **DEFAULTS}
     if chosen.startswith(("local", "spark://127.0.0.1", "spark://localhost")):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         words |= LOCAL_DEFAULTS
     words["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={LOGGING} -XX:+UseParallelGC"
     words |= conf or {}
-    builder = SparkSession.builder.master(chosen).appName(app)
+    builder = SparkSession.builder
     for name, value in words.items():
         builder = builder.config(name, value)
     from trine.spark.errors import plain
+    from trine.spark.java import start_java
 
     with plain():
+        start_java(words)
         spark = builder.getOrCreate()
     register(spark)
     return spark
+
+
+def _check_master(master: str) -> None:
+    """Spark itself tries for a minute, and then says something else."""
+    if not master.startswith(STANDALONE):
+        return
+    for place in master.removeprefix(STANDALONE).split(","):
+        host, _, port = place.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), MASTER_WAIT_S).close()
+        except ValueError:
+            raise InvalidOption(f"{master!r} is not a Spark master: write it as spark://HOST:PORT") from None
+        except OSError:
+            continue
+        return
+    raise Unreachable(f"no Spark master answers at {master}: is it running, and is this its address?")
 
 
 def _check_java() -> None:
