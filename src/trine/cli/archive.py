@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, Self
 
 import typer
 from typer.core import TyperGroup
 
+from trine.cli.completion import topic_names
 from trine.cli.interrupts import interrupts
 from trine.cli.options import Limit, TopicName
-from trine.cli.session import Session
+from trine.cli.session import Session, counted
 from trine.cli.spark import Conf, Master, spark_place, spark_work
 from trine.cli.verb import verb
+from trine.model.duration import duration_ms
 from trine.model.errors import Conflict, InvalidOption
 
 RUN = "run"
@@ -38,7 +41,9 @@ app = typer.Typer(
 
 Topics = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[TOPICS]...", help="Those that have an archive, if none is named."),
+    typer.Argument(
+        metavar="TOPIC", help="Those that have an archive, if none is named.", autocompletion=topic_names
+    ),
 ]
 Path = Annotated[
     str | None, typer.Option("--path", metavar="PATH", help="The archive; else the one the topics name.")
@@ -70,7 +75,9 @@ def run(
 
     From the first run on retention deletes nothing that the archive lacks. A run that is killed is simply run again.
     """
-    with spark_work(session, master, conf) as (spark, place):
+    duration_ms(trigger, what="--trigger")
+    again = "stopped; what was committed is archived, and the same command goes on there"
+    with spark_work(session, master, conf, topics=topics or (), interrupted=again) as (spark, place):
         from trine.spark.archive import archive
 
         with Steps(session) as steps:
@@ -87,8 +94,8 @@ def run(
             )
     rate = round(done.messages / done.seconds) if done.seconds else 0
     session.done(
-        f"{done.messages} messages archived in {done.seconds:.1f} s ({rate}/s), {done.files} files, "
-        f"{done.commits} commits: {done.path}",
+        f"{counted(done.messages, 'message')} archived in {done.seconds:.1f} s ({rate}/s), "
+        f"{counted(done.files, 'file')}, {counted(done.commits, 'commit')}: {done.path}",
         **dataclasses.asdict(done),
     )
     for name, some in done.gaps.items():
@@ -97,31 +104,34 @@ def run(
 
 
 class Steps:
-    """A bar that begins anew when the total changes."""
+    """A bar that begins anew when the total changes; a line that says what is done while no end is known."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._bar: Any = None
-        self._reached: Any = None
-        self._total: float | None = None
+        self._shown = contextlib.ExitStack()
+        self._reached: Callable[[float], None] | None = None
+        self._tell: Callable[[str], None] | None = None
+        self._bar: tuple[str, float] | None = None
 
-    def __enter__(self) -> Steps:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._bar is not None:
-            self._bar.__exit__(None, None, None)
-            self._bar = None
+        self._shown.close()
+        self._reached = self._tell = self._bar = None
 
     def reached(self, what: str, done: float, total: float | None) -> None:
         interrupts.check()
         if total is None:
+            if self._tell is None:
+                self.__exit__()
+                self._tell = self._shown.enter_context(self._session.status(what))
+            self._tell(what)
             return
-        if self._bar is None or total != self._total:
+        if self._reached is None or self._bar != (what, total):
             self.__exit__()
-            self._total = total
-            self._bar = self._session.progress(what, total)
-            self._reached = self._bar.__enter__()
+            self._bar = (what, total)
+            self._reached = self._shown.enter_context(self._session.progress(what, total))
         self._reached(done)
 
 
@@ -146,7 +156,7 @@ def verify(
     session: Session, topics: Topics = None, path: Path = None, master: Master = None, conf: Conf = None
 ) -> None:
     """Compare the archive with the log, message by message; exit code 1 if they differ."""
-    with spark_work(session, master, conf) as (spark, place):
+    with spark_work(session, master, conf, topics=topics or ()) as (spark, place):
         from trine.spark.archive_verify import verify
 
         with Steps(session) as steps:
@@ -191,7 +201,9 @@ def compact(
                 spark, where, topics or None, target_bytes=target_mb * 1024 * 1024, progress=steps.reached
             )
     session.done(
-        f"{done.merged} files merged into {done.made}, {done.rows} messages: {done.path}",
+        f"{counted(done.merged, 'file')} merged into {done.made}, {counted(done.rows, 'message')}: {done.path}"
+        if done.merged
+        else f"nothing to merge: {done.path}",
         **dataclasses.asdict(done),
     )
 
@@ -210,7 +222,7 @@ def vacuum(
 
     gone = vacuum(where, older_than=older_than, dry_run=dry_run)
     word = "would go" if dry_run else "deleted"
-    session.done(f"{len(gone)} files {word}: {where}", path=where, files=gone, dry_run=dry_run)
+    session.done(f"{counted(len(gone), 'file')} {word}: {where}", path=where, files=gone, dry_run=dry_run)
 
 
 @verb(app, "expire")
@@ -246,7 +258,7 @@ def latest(
         from trine.spark.upkeep import latest
 
         rows = latest(spark, where, topic).orderBy("key").limit(limit)
-        found = list(messages_of(rows, place, topic))
+        found = list(session.awaited("latest", messages_of(rows, place, topic)))
     if session.json:
         session.document([message_record(one) for one in found])
         return

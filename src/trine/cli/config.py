@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Check and show a server's configuration.", no_args_is_help=True)
 
 File = Annotated[
-    str | None, typer.Argument(metavar="[FILE]", help="The configuration, as YAML (or TRINE_CONFIG).")
+    str | None, typer.Argument(metavar="FILE", help="The configuration, as YAML (or TRINE_CONFIG).")
 ]
 
 

@@ -180,12 +180,12 @@ def _deleted(
 ) -> int:
     """Writes what the log no longer has, by time; how many. The log then goes on at its first offsets."""
     written = 0
-    with spark_work(session, master, conf) as (spark, place):
+    with spark_work(session, master, conf, topics=[topic]) as (spark, place):
         from trine.spark.replay import Choice, replay
 
         choice = Choice(topic, partition=partition, from_time=since, to_time=to_time)
-        for message in replay(spark, place, choice, only_deleted=True):
-            interrupts.check()
+        deleted = replay(spark, place, choice, only_deleted=True)
+        for message in session.awaited("what the log has deleted", deleted):
             write(message)
             written += 1
             if written == most:

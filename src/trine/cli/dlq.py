@@ -78,7 +78,7 @@ def show(
 @verb(app, "redrive")
 def redrive(
     session: Session,
-    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Whose dead letters.")] = None,
+    topic: Annotated[str | None, typer.Argument(metavar="TOPIC", help="Whose dead letters.")] = None,
     reason: Reason = None,
     group: OfGroup = None,
     key: OfKey = None,

@@ -26,11 +26,11 @@ Durability = Annotated[
 ]
 AnyTopic = Annotated[
     str | None,
-    typer.Argument(metavar="[TOPIC]", help="The topic; all if it is left out.", autocompletion=topic_names),
+    typer.Argument(metavar="TOPIC", help="The topic; all if it is left out.", autocompletion=topic_names),
 ]
 AnyGroup = Annotated[
     str | None,
-    typer.Argument(metavar="[GROUP]", help="The group; all if it is left out.", autocompletion=group_names),
+    typer.Argument(metavar="GROUP", help="The group; all if it is left out.", autocompletion=group_names),
 ]
 
 

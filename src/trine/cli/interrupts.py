@@ -3,13 +3,15 @@
 An exception out of nowhere in the middle of a call could leave a lock held or an entry half made, and closing the
 store would then wait for ever. So the first signal is remembered, and raised when the command next looks
 (`check`), or at once while it waits for people or pipes (`waiting`). Calls that wait are made in slices of `SLICE`, so
-that this is soon. The second signal ends the process where it is: stores survive that, and servers notice.
+that this is soon; a long call that can be told to end is told (`cancelling`). The second signal ends the process where
+it is: stores survive that, and servers notice.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,6 +36,7 @@ class Interrupts:
     def __init__(self) -> None:
         self._code: int | None = None
         self._waits = False
+        self._cancel: Callable[[], None] | None = None
 
     def listen(self) -> None:
         for number in CODES:
@@ -46,6 +49,8 @@ class Interrupts:
         self._code = code
         if self._waits:
             raise Interrupted(code)
+        if self._cancel is not None:
+            threading.Thread(target=self._cancel, daemon=True).start()
 
     def check(self) -> None:
         if self._code is not None:
@@ -60,6 +65,21 @@ class Interrupts:
             yield
         finally:
             self._waits = False
+
+    @contextmanager
+    def cancelling(self, cancel: Callable[[], None]) -> Iterator[None]:
+        """For long calls that end when `cancel` is called, in another thread; whatever they raise then, it is told as
+        the interruption it is. Who makes such calls may have put handlers of his own in the place of ours."""
+        self.listen()
+        self._cancel = cancel
+        try:
+            self.check()
+            yield
+        except Exception:
+            self.check()
+            raise
+        finally:
+            self._cancel = None
 
     def sliced(self, ask: Callable[[int], T], wait_ms: int | None) -> T:
         """Asks with short waits until there is an answer or the wait is over; None waits for ever."""

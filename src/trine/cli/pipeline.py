@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trine.cli.interrupts import Interrupted, interrupts
+from trine.cli.archive import Steps
 from trine.cli.options import pairs
 from trine.cli.session import Session
-from trine.cli.spark import Conf, Master, spark_place, spark_work
+from trine.cli.spark import Conf, Master, spark_place, spark_started, spark_work
+from trine.cli.target import CONNECT_WAIT
 from trine.cli.verb import verb
-from trine.model.errors import InvalidConfig, Unreachable
+from trine.model.errors import InvalidConfig, InvalidOption, Unreachable
+
+if TYPE_CHECKING:
+    from trine.spark.pipelines.declaration import Declaration
 
 app = typer.Typer(help="Pipelines on Spark, declared in a file.", no_args_is_help=True)
 
@@ -41,12 +46,10 @@ def run(
     """Run a pipeline; after a crash the same command goes on where it stopped."""
     if once and follow:
         raise typer.BadParameter("give one of --once and --follow")
-    variables = pairs(setting, "value")
-    with spark_work(session, master, conf) as (spark, place):
+    declared = _load(file, setting)
+    again = "stopped; the same command goes on where it is"
+    with spark_work(session, master, conf, interrupted=again) as (spark, place), Steps(session) as steps:
         from trine.spark.pipelines import run as run_pipeline
-
-        def progress(what: str, done: float, total: float | None) -> None:
-            interrupts.check()
 
         def show(name: str, columns: list[str], rows: list[tuple[Any, ...]]) -> None:
             if session.json:
@@ -56,14 +59,11 @@ def run(
                 session.line(f"{name}:")
                 session.table(columns, [[_plain(value) for value in row] for row in rows])
 
-        try:
-            done = run_pipeline(
-                spark, place, file, variables, follow=follow, only=only or (), checkpoints=checkpoints,
-                progress=progress, show=show,
-            )  # fmt: skip
-        except Interrupted:
-            session.note("stopped; the same command goes on where it is")
-            raise
+        steps.reached("checking the pipeline", 0, None)
+        done = run_pipeline(
+            spark, place, declared, follow=follow, only=only or (), checkpoints=checkpoints,
+            progress=steps.reached, show=show,
+        )  # fmt: skip
     import msgspec
 
     records = msgspec.to_builtins(done)
@@ -86,23 +86,35 @@ def check(
     """Say everything that is wrong with a pipeline; run nothing."""
     from trine.spark.pipelines import check as check_pipeline
     from trine.spark.pipelines import explain
-    from trine.spark.session import spark_session
 
+    declared = _load(file, setting)
     place = spark_place(session)
     try:
-        place.connect().close()
+        replace(place, timeout=CONNECT_WAIT).connect().close()
         asked = place
     except Unreachable as error:
         session.note(f"topics are not looked for: {error}")
         asked = None
-    spark = spark_session(master, conf=pairs(conf, "setting"))
-    try:
-        faults = check_pipeline(spark, file, pairs(setting, "value"), place=asked)
-    finally:
-        spark.stop()
+    with spark_started(session, master, pairs(conf, "setting")) as spark, session.status("checking"):
+        faults = check_pipeline(spark, declared, place=asked)
     if faults:
         raise InvalidConfig(explain(faults))
     session.done(f"{file} can be run", file=file, faults=[])
+
+
+def _load(file: str, setting: list[str] | None) -> Declaration:
+    """The pipeline. A file that says nothing at all is told before Spark is started."""
+    variables = pairs(setting, "value")
+    try:
+        from trine.spark.pipelines.declaration import load
+        from trine.spark.pipelines.reading import refuse
+    except ModuleNotFoundError as error:
+        raise InvalidOption(f"{error.name} is missing: pip install 'trine[spark]'") from None
+
+    declared = load(file, variables)
+    if not declared.written.tree:
+        refuse(declared.written.faults)
+    return declared
 
 
 def _plain(value: Any) -> Any:

@@ -45,7 +45,7 @@ def produce(
     session: Session,
     topic: TopicName,
     value: Annotated[
-        str | None, typer.Argument(metavar="[VALUE]", help="The message; lines of stdin if it is left out.")
+        str | None, typer.Argument(metavar="VALUE", help="The message; lines of stdin if it is left out.")
     ] = None,
     file: Annotated[
         Path | None, typer.Option("--file", "-f", metavar="FILE", help="Lines of a file; - is stdin.")

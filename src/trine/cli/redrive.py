@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from trine.cli.interrupts import Interrupted
+from trine.cli.archive import Steps
 from trine.cli.session import Session
 from trine.cli.spark import Conf, Master, spark_work
 
 
 def redrive(
     session: Session,
-    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Whose dead letters.")] = None,
+    topic: Annotated[str | None, typer.Argument(metavar="TOPIC", help="Whose dead letters.")] = None,
     where: Annotated[
         str | None,
         typer.Option("--where", metavar="SQL", help="A condition on columns of view=dead_letters."),
@@ -36,7 +36,8 @@ def redrive(
     """
     if (topic is None or where is None) == (resume is None):
         raise typer.BadParameter("give a TOPIC and --where, or --resume with the id of a job")
-    with spark_work(session, master, conf) as (spark, place):
+    again = "stopped; if letters were being moved, `trine dlq jobs` has the job's id, and --resume goes on with it"
+    with spark_work(session, master, conf, interrupted=again) as (spark, place):
         from trine.spark import redrive as redrives
 
         if dry_run and topic is not None and where is not None:
@@ -48,17 +49,14 @@ def redrive(
             session.note(f"{total} would move")
             session.listing(records, columns, none="nothing would move")
             return
-        with session.progress("redrive", 1.0) as reached:
-            try:
-                done = redrives.redrive(
-                    spark, place, topic, where, to=to, rate=rate, resume=resume,
-                    progress=lambda what, at, of: reached(at / of if of else 1.0),
-                )  # fmt: skip
-            except Interrupted:
-                session.note("interrupted; `trine dlq jobs` has its id, --resume goes on with it")
-                raise
+        with Steps(session) as steps:
+            steps.reached("looking for dead letters", 0, None)
+            done = redrives.redrive(
+                spark, place, topic, where, to=to, rate=rate, resume=resume, progress=steps.reached
+            )
     session.done(
-        f"{done.job}: {done.moved} of {done.matched} matching dead letters of {done.topic} moved in {done.seconds} s",
+        f"{done.job}: {done.moved} of {done.matched} matching dead letters of {done.topic} moved in "
+        f"{done.seconds:.1f} s",
         job=done.job, topic=done.topic, where=done.where, matched=done.matched, moved=done.moved,
         passed_over=done.passed_over, seconds=done.seconds,
     )  # fmt: skip

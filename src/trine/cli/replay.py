@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import sys
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
 from trine.cli.archive import Steps
 from trine.cli.consume import Form, message_writer
-from trine.cli.interrupts import interrupts
 from trine.cli.options import FromTime, TopicName, ToTime, delimiter_bytes
-from trine.cli.session import Session
+from trine.cli.session import Session, counted
 from trine.cli.spark import Conf, Master, spark_work
+from trine.model.duration import instant_ms
 
 
 def replay(
@@ -68,8 +70,13 @@ def replay(
     if output is None:
         output = Form.TABLE if sys.stdout.isatty() else Form.VALUE
     write = message_writer(session, output, delimiter_bytes(delimiter))
-    with spark_work(session, master, conf) as (spark, place):
-        from trine.spark.replay import Choice, replay, replay_to_group, replay_to_topic
+    for time in (from_time, to_time, as_of):
+        if time is not None:
+            instant_ms(time)
+    topics = [topic] if to_topic is None else [topic, to_topic]
+    again = "stopped; the same command goes on where it is" if to_topic is not None else None
+    with spark_work(session, master, conf, topics=topics, interrupted=again) as (spark, place):
+        from trine.spark.replay import Choice, by_time, joined, replay_to_group, replay_to_topic
 
         choice = Choice(
             topic,
@@ -85,13 +92,11 @@ def replay(
             archive,
         )
         if to_topic is None and to_group is None:
-            left = sys.maxsize if most is None else most
-            for message in replay(spark, place, choice):
-                interrupts.check()
+            found = joined(spark, place, choice)
+            messages = session.awaited(f"replay {topic}", by_time(found, place, topic))
+            for message in itertools.islice(messages, most):
                 write(message)
-                left -= 1
-                if not left:
-                    break
+            _tell_missing(session, topic, found.missing)
             return
         with Steps(session) as steps:
             if to_topic is not None:
@@ -99,11 +104,15 @@ def replay(
             else:
                 assert to_group is not None
                 done = replay_to_group(spark, place, choice, to_group, progress=steps.reached)
-    told = f"{topic}: {done.messages} messages written to {done.to}"
+    told = f"{topic}: {counted(done.messages, 'message')} written to {done.to}"
     if to_group is not None:
-        told = f"{topic}: {done.redelivered} messages of the log are delivered to {to_group} again"
+        told = f"{topic}: {to_group} gets {counted(done.redelivered, 'message')} of the log again"
         if done.messages:
             told += f"; {done.messages} more are in {done.to}"
     session.done(told, **dataclasses.asdict(done))
-    for number, (start, end) in done.missing.items():
+    _tell_missing(session, topic, done.missing)
+
+
+def _tell_missing(session: Session, topic: str, missing: Mapping[int, tuple[int, int]]) -> None:
+    for number, (start, end) in missing.items():
         session.note(f"{topic}/{number}: {start} to {end - 1} are neither in the archive nor in the log")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from trine.cli.archive import Steps
 from trine.cli.options import FromTime, ToTime
 from trine.cli.session import Session
 from trine.cli.spark import Conf, Master, spark_work
 from trine.cli.traces import TopicNames
-
-STEPS = 4
+from trine.model.duration import duration_ms, instant_ms
 
 
 def report(
@@ -31,15 +32,27 @@ def report(
     conf: Conf = None,
 ) -> None:
     """Throughput, lag, failures and latency by time window, as tables and as pictures."""
-    with spark_work(session, master, conf) as (spark, place):
-        from trine.spark.report import report as run
+    if window is not None:
+        duration_ms(window, what="--window")
+    for one in (from_time, to_time):
+        if one is not None:
+            instant_ms(one)
+    from trine.spark.report import is_page
+    from trine.spark.report import report as run
 
-        with session.progress("report", STEPS) as reached:
-            made = run(
-                spark, place, topics, window=window, from_time=from_time, to_time=to_time,
-                progress=lambda what, done, total: reached(done),
-            )  # fmt: skip
-    written = [str(path) for path in made.write(out)] if out is not None else []
+    if out is not None:
+        is_page(Path(out))
+    with spark_work(session, master, conf, topics=topics or ()) as (spark, place), Steps(session) as steps:
+        made = run(
+            spark,
+            place,
+            topics,
+            window=window,
+            from_time=from_time,
+            to_time=to_time,
+            progress=steps.reached,
+        )
+        written = [str(path) for path in made.write(out)] if out is not None else []
     if session.json:
         tables = {
             name: table.astype(object).where(table.notna(), None) for name, table in made.tables.items()

@@ -21,7 +21,7 @@ def list_scheduled(
     session: Session,
     topic: Annotated[
         str | None,
-        typer.Argument(metavar="[TOPIC]", help="All if it is left out.", autocompletion=topic_names),
+        typer.Argument(metavar="TOPIC", help="All if it is left out.", autocompletion=topic_names),
     ] = None,
     limit: Limit = 1000,
 ) -> None:

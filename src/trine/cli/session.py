@@ -11,10 +11,10 @@ import contextlib
 import os
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Self
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from trine.cli.interrupts import interrupts
+from trine.cli.interrupts import Interrupted, interrupts
 from trine.cli.safe import printable, safe_json
 from trine.cli.target import Given, find_place, open_place
 from trine.model.errors import TrineError
@@ -30,6 +30,10 @@ CELL_CHARS_MAX: Final = 120
 PIPE_COLUMNS: Final = 10_000
 """Tables in a pipe are not folded: programs read lines."""
 
+COUNT_EVERY: Final = 1000
+"""Items between two looks at how many they are."""
+
+T = TypeVar("T")
 Record = dict[str, Any]
 Column = Callable[[Record], object]
 
@@ -137,7 +141,8 @@ class Session:
 
     def note(self, sentence: str) -> None:
         """For people beside the output: it is not part of it."""
-        self.flush()
+        with contextlib.suppress(Interrupted):  # the note may be about it; the next look raises it again
+            self.flush()
         print(printable(sentence), file=sys.stderr, flush=True)
 
     @contextlib.contextmanager
@@ -146,14 +151,27 @@ class Session:
 
         Between two steps is also where work can be interrupted.
         """
-        if total is None or self.json or not sys.stderr.isatty():
+        if total is None or not self.watched:
             yield lambda reached: interrupts.check()
             return
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            Progress,
+            SpinnerColumn,
+            TaskProgressColumn,
+            TextColumn,
+            TimeRemainingColumn,
+        )
 
         console = Console(file=sys.stderr)
-        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+        columns = (
+            SpinnerColumn(),  # a step may take long: something moves
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeRemainingColumn(),
+        )
         with Progress(
             *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False
         ) as bar:
@@ -165,6 +183,56 @@ class Session:
 
             yield reached
 
+    @contextlib.contextmanager
+    def status(self, what: str) -> Iterator[Callable[[str], None]]:
+        """A line on stderr for work whose end is not known, if somebody looks; gives a function that says another.
+
+        It goes away when the work is done. As between two steps of a bar, work can be interrupted when it is told.
+        """
+        if not self.watched:
+            yield lambda told: interrupts.check()
+            return
+        from rich.console import Console
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(),
+        )
+        with Progress(
+            *columns,
+            console=Console(file=sys.stderr),
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        ) as line:
+            task = line.add_task(printable(what), total=None)
+
+            def tell(told: str) -> None:
+                interrupts.check()
+                line.update(task, description=printable(told))
+
+            yield tell
+
+    def awaited(self, what: str, items: Iterable[T]) -> Iterator[T]:
+        """Items on their way to the output: a line on stderr until the first one comes, and how many there were so far
+        where the output itself is not to be seen."""
+        with contextlib.ExitStack() as shown:
+            tell = shown.enter_context(self.status(what))
+            for number, item in enumerate(items, 1):
+                if number == 1 and sys.stdout.isatty():
+                    shown.close()
+                elif number % COUNT_EVERY == 0:
+                    tell(f"{what}: {number} so far")
+                interrupts.check()
+                yield item
+
+    @property
+    def watched(self) -> bool:
+        """Whether somebody looks at stderr: only people look at bars."""
+        return not self.json and sys.stderr.isatty()
+
 
 def cell(value: object) -> str:
     """A value in a table: short, on one line, and without power over the terminal."""
@@ -174,6 +242,11 @@ def cell(value: object) -> str:
         return "yes" if value else "no"
     text = printable(str(value))
     return text if len(text) <= CELL_CHARS_MAX else text[: CELL_CHARS_MAX - 1] + "…"
+
+
+def counted(number: int, thing: str) -> str:
+    """How many there are: `1 file`, `2 files`."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _is_number(value: object) -> bool:

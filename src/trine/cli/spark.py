@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
-import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from trine.cli.exits import INTERRUPTED
+from trine.cli.interrupts import Interrupted, interrupts
 from trine.cli.options import pairs
 from trine.cli.session import Session
-from trine.cli.target import find_place
+from trine.cli.target import CONNECT_WAIT, find_place
 from trine.model.errors import InvalidOption, NotFound
 
 if TYPE_CHECKING:
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
 
     from trine.spark.place import Place
 
-PANEL = "Spark"
+CANCEL_S: Final = 0.25
+"""How long after a Ctrl-C jobs that were begun meanwhile are cancelled too."""
+PANEL: Final = "Spark"
 Master = Annotated[
     str | None,
     typer.Option(
@@ -59,39 +63,54 @@ def spark_place(session: Session) -> Place:
 
 
 @contextlib.contextmanager
-def _hushed() -> Iterator[None]:
-    """Java inherits where its warnings go: to a file, which is shown if it does not start."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with tempfile.TemporaryFile() as said:
-        os.dup2(said.fileno(), 2)
-        try:
-            yield
-        except BaseException:
-            said.seek(0)
-            os.write(kept, said.read())
-            raise
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+def spark_work(
+    session: Session,
+    master: str | None,
+    conf: list[str] | None,
+    *,
+    topics: Iterable[str] = (),
+    interrupted: str | None = None,
+) -> Iterator[tuple[SparkSession, Place]]:
+    """A Spark session for a command, and the place. A broker that is not there, or has no such topics, is told before
+    Spark is started; `interrupted` is what somebody should know who presses Ctrl-C."""
+    words = pairs(conf, "setting")
+    place = spark_place(session)
+    with contextlib.closing(replace(place, timeout=CONNECT_WAIT).connect()) as broker:
+        for name in topics:
+            broker.topic(name).describe()
+    try:
+        with spark_started(session, master, words) as spark:
+            yield spark, place
+    except Interrupted:
+        if interrupted is not None:
+            session.note(interrupted)
+        raise
 
 
 @contextlib.contextmanager
-def spark_work(
-    session: Session, master: str | None, conf: list[str] | None
-) -> Iterator[tuple[SparkSession, Place]]:
-    """A Spark session for a command, and the place; both are looked at before anything runs."""
-    place = spark_place(session)
-    with contextlib.closing(place.connect()):  # a broker that is not there is told before Spark is started
-        pass
+def spark_started(session: Session, master: str | None, words: dict[str, str]) -> Iterator[SparkSession]:
+    """A Spark session whose jobs end at Ctrl-C, and whose errors are one sentence."""
     from trine.spark.errors import plain
     from trine.spark.session import spark_session
 
-    session.note("starting Spark …")
-    with _hushed():
-        spark = spark_session(master, conf=pairs(conf, "setting"))
     try:
-        with plain():
-            yield spark, place
+        with session.status("starting Spark"), interrupts.waiting():
+            spark = spark_session(master, conf=words)
+    except KeyboardInterrupt:  # half started, PySpark has put a handler of its own in the place of ours
+        raise Interrupted(INTERRUPTED) from None
+    ended = threading.Event()
+
+    def cancel() -> None:
+        """More than once: the work may be between two jobs."""
+        while not ended.is_set():
+            with contextlib.suppress(Exception):
+                spark.sparkContext.cancelAllJobs()
+            ended.wait(CANCEL_S)
+
+    try:
+        with interrupts.cancelling(cancel), plain():
+            yield spark
     finally:
-        spark.stop()
+        ended.set()
+        with contextlib.suppress(Exception):  # Java may be gone, and the command's own error says more
+            spark.stop()

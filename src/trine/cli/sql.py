@@ -13,7 +13,6 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from trine.cli.interrupts import interrupts
 from trine.cli.session import Session
 from trine.cli.spark import Conf, Master, spark_place, spark_work
 
@@ -65,7 +64,7 @@ def sql(
         frame = run(spark, place, query, binary=binary)
         heads = list(frame.columns)
         some = frame if most is None else frame.limit(most + 1)
-        rows = (tuple(row) for row in some.toLocalIterator())
+        rows = session.awaited("query", (tuple(row) for row in some.toLocalIterator()))
         kept = rows if most is None else itertools.islice(rows, most)
         if chosen is Output.table:
             session.table(heads, [[_shown(value) for value in row] for row in kept])
@@ -84,7 +83,6 @@ def _write_csv(session: Session, heads: list[str], rows: Iterator[tuple[Any, ...
     for number, row in enumerate(rows, 1):
         writer.writerow([_shown(value) for value in row])
         if number % FLUSH_ROWS == 0:
-            interrupts.check()
             session.write(held.getvalue().encode())
             held.seek(0)
             held.truncate()
@@ -92,10 +90,8 @@ def _write_csv(session: Session, heads: list[str], rows: Iterator[tuple[Any, ...
 
 
 def _write_json(session: Session, heads: list[str], rows: Iterator[tuple[Any, ...]]) -> None:
-    for number, row in enumerate(rows, 1):
+    for row in rows:
         session.record(dict(zip(heads, map(_plain, row), strict=True)))
-        if number % FLUSH_ROWS == 0:
-            interrupts.check()
 
 
 def _shown(value: Any) -> Any:

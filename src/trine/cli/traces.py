@@ -7,15 +7,14 @@ from typing import Annotated
 
 import typer
 
+from trine.cli.archive import Steps
 from trine.cli.completion import topic_names
 from trine.cli.session import Session
 from trine.cli.spark import Conf, Master, spark_work
 
 TopicNames = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="[TOPIC]...", help="The topics; all, if none is named.", autocompletion=topic_names
-    ),
+    typer.Argument(metavar="TOPIC", help="The topics; all, if none is named.", autocompletion=topic_names),
 ]
 
 
@@ -38,14 +37,13 @@ def traces(
     from trine.model.duration import duration_ms
 
     duration_ms(stuck_after, what="--stuck-after")
-    with spark_work(session, master, conf) as (spark, place):
-        from trine.spark.traces import TABLES
+    with spark_work(session, master, conf, topics=topics or ()) as (spark, place):
         from trine.spark.traces import traces as run
 
-        with session.progress("traces", len(TABLES)) as reached:
+        with Steps(session) as steps:
             summary = run(
                 spark, place, topics, to, stuck_after=stuck_after, poison_after=poison_after,
-                progress=lambda what, done, total: reached(done),
+                progress=steps.reached,
             )  # fmt: skip
     if session.json:
         session.document(dataclasses.asdict(summary))

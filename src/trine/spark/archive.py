@@ -90,9 +90,11 @@ def archive(
         while True:
             goal = work.waiting()
             start = work.messages
+            if progress is not None and goal:
+                progress("archive", 0, goal)
             while not stop.is_set() and work.round():
                 if progress is not None:
-                    progress("archive", work.messages - start, goal)
+                    progress("archive", work.messages - start, max(goal, work.messages - start))
             if not continuously or _paused(stop, pause_ms, work, progress):
                 break
         return work.summary(time.monotonic() - began)
@@ -103,7 +105,7 @@ def _paused(stop: threading.Event, pause_ms: int, work: _Archiver, progress: Pro
     end = time.monotonic() + pause_ms / 1000
     while not stop.wait(min(PAUSE, max(end - time.monotonic(), 0))):
         if progress is not None:
-            progress("wait", work.messages, None)
+            progress(f"archive: {work.messages} messages so far, waiting for more", work.messages, None)
         if time.monotonic() >= end:
             return False
     return True
@@ -381,6 +383,8 @@ def status(place: Place, topics: Sequence[str] | None = None) -> list[dict[str, 
     """Every topic with an archive: how far it is, what it holds, what waits."""
     found = []
     with contextlib.closing(place.connect()) as broker:
+        for name in topics or ():
+            broker.topic(name).describe()  # says so if there is no such topic
         for one in broker.topics():
             path = one.config.archive
             if path is None or (topics and one.name not in topics):

@@ -32,7 +32,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.schema import Schema
 from deltalake.transaction import AddAction
 
-from trine.model.errors import Conflict, InvalidInput, NotFound
+from trine.model.errors import Conflict, InvalidInput, InvalidOption, NotFound, StoreFailed
 from trine.spark.columns import NAMES, messages_schema
 
 APP: Final = "trine-archive"
@@ -115,6 +115,18 @@ def is_local(path: str) -> bool:
     return "://" not in path
 
 
+def make_directory(path: str) -> None:
+    """Where a table shall be, if that is on this machine."""
+    if not is_local(path):
+        return
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise InvalidOption(f"{path} is not a directory, and a table is one: choose another path") from None
+    except OSError as error:
+        raise StoreFailed(f"{path} cannot be made: {error.strerror}; choose another path") from None
+
+
 class Table:
     """One version of an archive, until `refresh`."""
 
@@ -136,8 +148,7 @@ class Table:
     def open_or_make(cls, path: str) -> Table:
         path = absolute(path)
         if not DeltaTable.is_deltatable(path):
-            if is_local(path):
-                Path(path).mkdir(parents=True, exist_ok=True)
+            make_directory(path)
             DeltaTable.create(
                 path,
                 schema=Schema.from_arrow(TABLE_SCHEMA),

@@ -14,7 +14,7 @@ from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
 from trine.model import errors
-from trine.model.errors import InvalidInput, SparkFailed, TrineError
+from trine.model.errors import InvalidInput, SparkFailed, StoreFailed, TrineError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -24,6 +24,9 @@ HIDE: Final = "SPARK_HIDE_TRACEBACK"
 _OURS: Final = re.compile(r"trine\.model\.errors\.(\w+): ([^\n]+)")
 _CLASS: Final = re.compile(r"^\[([A-Z_.0-9]+)\]\s*")
 _PYTHON: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Interrupt)): ([^\n]+)$", re.MULTILINE)
+_CALL: Final = "An error occurred while calling "
+"""py4j's first line; the second has the exception."""
+_JAVA: Final = re.compile(r"^: (?:[\w.$]+(?:Exception|Error): )?(?:\[[A-Z_.0-9]+\]\s*)?")
 _PYTHON_CLASSES: Final = ("PYTHON_DATA_SOURCE_ERROR", "PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR")
 
 
@@ -74,6 +77,8 @@ def sentence_of(error: BaseException) -> str:
         return f"{kind}: {said}"
     message = text.split("\n\n")[0].split("\nJVM stacktrace")[0]
     lines = [line.strip() for line in message.splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].startswith(_CALL):
+        lines = [_JAVA.sub("", lines[1])]
     first = lines[0] if lines else type(error).__name__
     return _CLASS.sub("", first).split(" SQLSTATE:")[0].rstrip(" ;,")
 
@@ -81,6 +86,7 @@ def sentence_of(error: BaseException) -> str:
 @contextlib.contextmanager
 def plain() -> Iterator[None]:
     """Spark's errors come out as ours: with our sentence if there is one inside, else with Spark's first line."""
+    from deltalake.exceptions import DeltaError
     from py4j.protocol import Py4JError
     from pyspark.errors import AnalysisException, ParseException, PySparkException
 
@@ -88,6 +94,10 @@ def plain() -> Iterator[None]:
         yield
     except TrineError:
         raise
+    except BrokenPipeError:
+        raise  # whoever read the output has gone
+    except (DeltaError, OSError) as error:
+        raise StoreFailed(f"a table or file could not be read or written: {sentence_of(error)}") from error
     except (PySparkException, Py4JError) as error:
         ours = explained(error)
         if ours is not None:

@@ -105,14 +105,12 @@ class Report:
         from trine.spark import charts
 
         path = Path(out)
-        if path.suffix.lower() in (".html", ".htm"):
+        if is_page(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             part = path.with_name(f".{path.name}.part")
             part.write_text(self.html(), encoding="utf-8")
             part.replace(path)
             return [path]
-        if path.suffix or path.is_file():
-            raise InvalidOption(f"{path} is neither a page (name.html) nor a directory for pictures")
         path.mkdir(parents=True, exist_ok=True)
         written = []
         for name, figure in self.pictures().items():
@@ -120,6 +118,15 @@ class Report:
             file.write_bytes(charts.png(figure))
             written.append(file)
         return written
+
+
+def is_page(path: Path) -> bool:
+    """Whether a report goes into this file, or its pictures into this directory; refused if it is neither."""
+    if path.suffix.lower() in (".html", ".htm"):
+        return True
+    if path.suffix or path.is_file():
+        raise InvalidOption(f"{path} is neither a page (name.html) nor a directory for pictures")
+    return False
 
 
 def report(

@@ -101,8 +101,10 @@ def run(
                 running.append(one)
                 one.start(follow)
             while sum(one.look() for one in running):
-                if progress is not None:
+                if progress is not None and follow:
                     progress(_told(running), sum(one.rows_in for one in running), None)
+                elif progress is not None:
+                    progress(level[0], len(done) + sum(one.share for one in running), len(chosen))
                 time.sleep(LOOK_SECONDS)
         finally:
             for one in running:
@@ -112,7 +114,7 @@ def run(
 
 
 def _told(running: list[_Running]) -> str:
-    return ", ".join(f"{one.sink.name}: {one.rows_out} rows out" for one in running)
+    return ", ".join(f"{one.sink.name}: {one.rows_in} rows in, {one.rows_out} out" for one in running)
 
 
 def _in_order(names: list[str], feeds: Mapping[str, list[str]]) -> list[list[str]]:
@@ -145,6 +147,8 @@ class _Running:
         self._began = time.monotonic()
         self._ended: float | None = None
         self.rows_in = self.rows_out = self.batches = 0
+        self.share = 0.0
+        """Of what was there when it began, how much is done; a guess until its first batch."""
         self.steps: dict[str, int] = {}
 
     def start(self, follow: bool) -> None:
@@ -213,6 +217,8 @@ class _Running:
                 self._seen = one.batchId
                 self.batches += 1
                 self.rows_in += one.numInputRows
+                left = sum(_left(source.endOffset, source.latestOffset) for source in one.sources)
+                self.share = self.rows_in / (self.rows_in + left) if self.rows_in else self.share
                 for name, row in one.observedMetrics.items():
                     self.steps[name] = self.steps.get(name, 0) + row["rows"]
         self.rows_out = self.steps.get(self.sink.source, 0)
@@ -238,6 +244,19 @@ class _Running:
             steps=self.steps,
             seconds=round((self._ended or time.monotonic()) - self._began, 3),
         )
+
+
+def _left(reached: str | None, latest: str | None) -> int:
+    """Messages between two offsets as the source writes them; none if they are another source's."""
+    try:
+        at, end = json.loads(reached or "{}"), json.loads(latest or "{}")
+        return sum(
+            max(offset - at.get(topic, {}).get(number, 0), 0)
+            for topic, some in end.items()
+            for number, offset in some.items()
+        )
+    except (ValueError, AttributeError, TypeError):
+        return 0
 
 
 def _topic_writer(options: dict[str, str], application: str) -> Callable[[DataFrame, int], None]:
