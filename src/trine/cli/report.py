@@ -82,4 +82,6 @@ def report(
 
 
 def _short(value: object) -> object:
-    return f"{value:.3g}" if isinstance(value, float) else value
+    if not isinstance(value, float):
+        return value
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -6,6 +6,8 @@ Series beyond those that can be told apart are drawn as one, "others".
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -27,6 +29,10 @@ FAILURES: Final = {
 SERIES_MAX: Final = len(COLOURS)
 BANDS_MAX: Final = 2
 """Groups whose spread is filled; the bands of more hide each other."""
+TICKS_MS: Final[tuple[float, ...]] = (
+    0.0, 1, 10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000, 36_000_000, 86_400_000, 864_000_000, 8_640_000_000,
+)  # fmt: skip
+"""Lines of a scale of times, each about ten times the one before."""
 SIZE: Final = (9.6, 3.0)
 """In inches."""
 PNG_DPI: Final = 160
@@ -44,7 +50,7 @@ STYLE: Final[Any] = {
 
 def throughput(published: pd.DataFrame, window_s: float) -> Figure:
     """Messages published each second, by topic, one on top of the other."""
-    wide = _closed(_wide(published, "topic", "messages") / window_s, window_s)
+    wide = _closed(_gridded(_wide(published, "topic", "messages") / window_s, window_s, 0.0), window_s)
     figure, axes = _canvas()
     values = [wide[name].to_numpy() for name in wide.columns]
     if values:
@@ -67,7 +73,7 @@ def lag(table: pd.DataFrame) -> Figure:
     for name, colour in zip(wide.columns, COLOURS, strict=False):
         axes.plot(wide.index, wide[name], color=colour, linewidth=1.8, label=name)
         axes.fill_between(wide.index, wide[name].to_numpy(), color=colour, alpha=0.08, linewidth=0)
-    return _finished(figure, axes, wide, "messages")
+    return _finished(figure, axes, wide, "messages not settled")
 
 
 def failures(flow: pd.DataFrame, window_s: float) -> Figure:
@@ -89,17 +95,20 @@ def failures(flow: pd.DataFrame, window_s: float) -> Figure:
         under = wide[kind] if under is None else under + wide[kind]
     if not kinds:
         axes.text(0.5, 0.5, "no failures", transform=axes.transAxes, ha="center", color=FAINT, fontsize=12)
-    return _finished(figure, axes, wide, "messages")
+    return _finished(figure, axes, wide, "failed deliveries")
 
 
-def latency(table: pd.DataFrame) -> Figure:
+def latency(table: pd.DataFrame, window_s: float) -> Figure:
     """From publish to ack: the middle as a line, and a band up to the 99th percentile."""
     figure, axes = _canvas()
     names = _largest(table, "group", "acked")
     for name, colour in zip(names, COLOURS, strict=False):
-        mine = table[table["group"] == name].set_index("window").sort_index()
-        marker = "o" if len(mine) < 3 else None
-        axes.plot(mine.index, mine["p50_ms"], color=colour, linewidth=1.8, label=name, marker=marker)
+        known = table[table["group"] == name].set_index("window")[["p50_ms", "p99_ms"]].sort_index()
+        mine = _gridded(known.astype(float), window_s, None)
+        axes.plot(mine.index, mine["p50_ms"], color=colour, linewidth=1.8, label=name)
+        there = mine["p50_ms"].notna()
+        alone = mine[there & ~there.shift(1, fill_value=False) & ~there.shift(-1, fill_value=False)]
+        axes.plot(alone.index, alone["p50_ms"], color=colour, linestyle="none", marker="o", markersize=4)
         axes.plot(
             mine.index,
             mine["p99_ms"],
@@ -117,12 +126,26 @@ def latency(table: pd.DataFrame) -> Figure:
                 linewidth=0,
             )
     if len(table) and float(table["p99_ms"].max()) > 0:
+        least, most = float(table["p50_ms"].min()), float(table["p99_ms"].max())
         axes.set_yscale("symlog", linthresh=10)
+        below = [tick for tick in TICKS_MS if tick <= least] or [0.0]
+        above = [tick for tick in TICKS_MS if tick > most] or [most]
+        axes.set_yticks([tick for tick in TICKS_MS if below[-1] <= tick <= above[0]])
+        axes.set_ylim(below[-1], above[0])
     else:
         axes.text(
             0.5, 0.5, "nothing was acked", transform=axes.transAxes, ha="center", color=FAINT, fontsize=12
         )
-    return _finished(figure, axes, table, "", milliseconds=True)
+    return _finished(figure, axes, table, "publish to ack", milliseconds=True)
+
+
+def aligned(figures: Iterable[Figure], first: datetime, end: datetime) -> None:
+    """The same times below each other."""
+    for figure in figures:
+        for axes in figure.axes:
+            if len(axes.get_xticks()):
+                margin: Any = (end - first) * 0.01
+                axes.set_xlim(first - margin, end + margin)
 
 
 def svg(figure: Figure) -> bytes:
@@ -167,17 +190,19 @@ def _finished(
         axes.tick_params(length=0, labelsize=8.5)
         axes.yaxis.set_major_formatter(FuncFormatter(_ms if milliseconds else _number))
         axes.minorticks_off()
-        if unit:
-            axes.set_ylabel(unit, fontsize=8.5)
+        axes.set_ylabel(unit, fontsize=8.5)
         if len(frame):
             drawn: Any = dates
             locator = drawn.AutoDateLocator(minticks=4, maxticks=9)
             axes.xaxis.set_major_locator(locator)
-            axes.xaxis.set_major_formatter(drawn.ConciseDateFormatter(locator, show_offset=False))
+            form = drawn.ConciseDateFormatter(locator, show_offset=False)
+            form.formats[5] = "%H:%M:%S"
+            axes.xaxis.set_major_formatter(form)
             axes.margins(x=0.01)
         else:
             axes.set_xticks([])
-        axes.set_ylim(bottom=0)
+        if not milliseconds:
+            axes.set_ylim(bottom=0)
         handles, labels = axes.get_legend_handles_labels()
         if handles:
             figure.legend(
@@ -222,6 +247,16 @@ def _closed(wide: pd.DataFrame, window_s: float) -> pd.DataFrame:
     return pd.concat([wide, end])
 
 
+def _gridded(wide: pd.DataFrame, window_s: float, nothing: float | None) -> pd.DataFrame:
+    """A row for each window, those in which nothing happened too: else what was before would seem to go on."""
+    import pandas as pd
+
+    if not len(wide):
+        return wide
+    grid = pd.date_range(wide.index.min(), wide.index.max(), freq=pd.Timedelta(seconds=window_s))
+    return wide.reindex(grid, fill_value=float("nan") if nothing is None else nothing)
+
+
 def _none(table: pd.DataFrame) -> pd.DataFrame:
     return table.iloc[:0].set_index("window")[[]]
 
@@ -234,10 +269,12 @@ def _number(value: float, _: Any = None) -> str:
 
 
 def _ms(value: float, _: Any = None) -> str:
+    if value >= 86_400_000:
+        return f"{value / 86_400_000:g} d"
     if value >= 3_600_000:
         return f"{value / 3_600_000:g} h"
     if value >= 60_000:
-        return f"{value / 60_000:.3g} min"
+        return f"{value / 60_000:g} min"
     if value >= 1000:
         return f"{value / 1000:g} s"
     return f"{value:g} ms"

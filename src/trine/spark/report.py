@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -87,12 +88,18 @@ class Report:
         from trine.spark import charts
 
         seconds = self.window_ms / 1000
-        return {
+        found = {
             "throughput": charts.throughput(self.tables["published"], seconds),
             "lag": charts.lag(_labelled(self.tables["lag"], self.topics)),
             "failures": charts.failures(self.tables["flow"], seconds),
-            "latency": charts.latency(_labelled(self.tables["latency"], self.topics)),
+            "latency": charts.latency(_labelled(self.tables["latency"], self.topics), seconds),
         }
+        drawn = [self.tables[name]["window"] for name in ("published", "lag", "flow", "latency")]
+        known = [windows for windows in drawn if len(windows)]
+        if known:
+            first, last = min(one.min() for one in known), max(one.max() for one in known)
+            charts.aligned(found.values(), first, last + timedelta(milliseconds=self.window_ms))
+        return found
 
     def html(self) -> str:
         """A page that needs nothing else."""
