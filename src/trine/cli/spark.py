@@ -91,6 +91,7 @@ def spark_work(
 def spark_started(session: Session, master: str | None, words: dict[str, str]) -> Iterator[SparkSession]:
     """A Spark session whose jobs end at Ctrl-C, and whose errors are one sentence."""
     from trine.spark.errors import plain
+    from trine.spark.java import hush_java
     from trine.spark.session import spark_session
 
     try:
@@ -102,6 +103,7 @@ def spark_started(session: Session, master: str | None, words: dict[str, str]) -
 
     def cancel() -> None:
         """More than once: the work may be between two jobs."""
+        hush_java()
         while not ended.is_set():
             with contextlib.suppress(Exception):
                 spark.sparkContext.cancelAllJobs()

@@ -105,7 +105,7 @@ def _paused(stop: threading.Event, pause_ms: int, work: _Archiver, progress: Pro
     end = time.monotonic() + pause_ms / 1000
     while not stop.wait(min(PAUSE, max(end - time.monotonic(), 0))):
         if progress is not None:
-            progress(f"archive: {work.messages} messages so far, waiting for more", work.messages, None)
+            progress(f"archive: {work.messages} archived so far, waiting for more", work.messages, None)
         if time.monotonic() >= end:
             return False
     return True

@@ -147,8 +147,8 @@ class Table:
     @classmethod
     def open_or_make(cls, path: str) -> Table:
         path = absolute(path)
+        make_directory(path)
         if not DeltaTable.is_deltatable(path):
-            make_directory(path)
             DeltaTable.create(
                 path,
                 schema=Schema.from_arrow(TABLE_SCHEMA),

@@ -27,6 +27,7 @@ _PYTHON: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Interrupt)): 
 _CALL: Final = "An error occurred while calling "
 """py4j's first line; the second has the exception."""
 _JAVA: Final = re.compile(r"^: (?:[\w.$]+(?:Exception|Error): )?(?:\[[A-Z_.0-9]+\]\s*)?")
+_DRAWN: Final = re.compile(r"\x1b\[[0-9;]*m|↳")
 _PYTHON_CLASSES: Final = ("PYTHON_DATA_SOURCE_ERROR", "PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR")
 
 
@@ -97,7 +98,9 @@ def plain() -> Iterator[None]:
     except BrokenPipeError:
         raise  # whoever read the output has gone
     except (DeltaError, OSError) as error:
-        raise StoreFailed(f"a table or file could not be read or written: {sentence_of(error)}") from error
+        # deltalake draws a tree of causes, in colours.
+        causes = [line.strip() for line in _DRAWN.sub("", str(error)).splitlines() if line.strip()]
+        raise StoreFailed(f"a table or file could not be read or written: {': '.join(causes)}") from error
     except (PySparkException, Py4JError) as error:
         ours = explained(error)
         if ours is not None:

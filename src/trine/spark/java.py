@@ -34,6 +34,7 @@ class Said:
     def __init__(self, source: int) -> None:
         self._source = source
         self._kept: list[bytes] | None = []
+        self._hushed = False
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._read, name="java-stderr", daemon=True)
         self._thread.start()
@@ -49,6 +50,8 @@ class Said:
             if self._kept is not None:
                 self._kept.append(line)
                 return
+            if self._hushed:
+                return
         with contextlib.suppress(OSError):
             os.write(2, line)
 
@@ -59,6 +62,11 @@ class Said:
         for line in kept:
             self._take(line)
 
+    def hush(self) -> None:
+        """It was told to end: how its workers take it is no news."""
+        with self._lock:
+            self._hushed = True
+
     def last_words(self) -> str:
         """Why it did not start, in one line."""
         self._thread.join(LAST_WORDS_S)
@@ -66,6 +74,15 @@ class Said:
             text = b"".join(self._kept or []).decode(errors="replace").strip()
         found = _REASON.search(text)
         return found[1] if found else text.splitlines()[-1] if text else "Java ended without a word"
+
+
+_said: list[Said] = []
+"""Of the one process that PySpark has."""
+
+
+def hush_java() -> None:
+    for one in _said:
+        one.hush()
 
 
 def start_java(words: Mapping[str, str]) -> None:
@@ -88,4 +105,5 @@ def start_java(words: Mapping[str, str]) -> None:
         raise SparkFailed(f"Spark did not start: {said.last_words()}") from None
     os.close(sink)
     said.pass_on()
+    _said[:] = [said]
     SparkContext._ensure_initialized(gateway=gateway)

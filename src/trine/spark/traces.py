@@ -102,6 +102,10 @@ def traces(
     said = progress or (lambda what, done, total: None)
     stuck_ms = duration_ms(stuck_after, what="stuck_after")
     now_ms = int(time.time() * 1000)
+    if to is not None:
+        from trine.spark.delta import absolute, make_directory
+
+        make_directory(absolute(to))
     with plain():
         said("reading the ledgers", 0, len(TABLES))
         lives = read_lives(spark, place, topics)
