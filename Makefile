@@ -29,8 +29,8 @@ run: setup ## a server, a producer and two consumers: a tour, then yours to try 
 run-embedded: setup ## a tour of the embedded library: no server, every feature, and a real crash
 	@$(BIN)/python examples/embedded_tour.py
 
-test: check ## check, then the tests, then the benchmarks at a small size
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+test: check ## check, then the tests in two processes, then the benchmarks at a small size
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 	$(BIN)/python -m benchmarks --small
 
 check: setup ## lint, format, types, rooms, and whether generated code is up to date

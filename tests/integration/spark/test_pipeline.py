@@ -102,8 +102,7 @@ sinks:
   seen: {{topic: {orders}.seen, mode: update}}
   minutes: {{table: out/minutes, mode: complete}}
   upserted: {{from: minutes, table: out/upserted, mode: update, keys: customer}}
-  files: {{from: cents, table: out/files, partition_by: id}}
-""".replace("partition_by: id", "format: delta")
+"""
     )
     done = run(spark, place, file)
     by_name = {one.name: one for one in done.sinks}
@@ -117,18 +116,17 @@ sinks:
     }  # fmt: skip
 
     publish(broker, orders, 60, 3)  # a second run reads only what is new
-    again = {one.name: one for one in run(spark, place, file).sinks}
+    again = {one.name: one for one in run(spark, place, file, only=["cents", "seen", "upserted"]).sinks}
+    assert list(again) == ["cents", "seen", "upserted"]
     assert (again["cents"].rows_in, again["cents"].rows_out) == (3, 3)
     assert len(values(broker, f"{orders}.cents")) == 63
     assert {(o["customer"], o["orders"]) for o in values(broker, f"{orders}.seen")} >= {
         ("c0", 21),
         ("c2", 21),
     }
-    for table in ("minutes", "upserted"):
+    for table, count in (("minutes", 20), ("upserted", 21)):
         rows = DeltaTable(str(tmp_path / "out" / table)).to_pyarrow_table().to_pylist()
-        assert {(row["customer"], row["n"]) for row in rows} == {("c0", 21), ("c1", 21), ("c2", 21)}
-        assert len(rows) == 3
-    assert DeltaTable(str(tmp_path / "out" / "files")).to_pyarrow_table().num_rows == 63
+        assert sorted((row["customer"], row["n"]) for row in rows) == [(f"c{n}", count) for n in range(3)]
 
 
 def test_sinks_that_read_each_other_run_in_order(spark, place, broker, orders, tmp_path):
