@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import contextlib
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,8 +10,7 @@ import typer
 from trine.cli.archive import Steps
 from trine.cli.options import pairs
 from trine.cli.session import Session
-from trine.cli.spark import Conf, Master, spark_place, spark_started, spark_work
-from trine.cli.target import CONNECT_WAIT
+from trine.cli.spark import Conf, Master, connected, spark_place, spark_started, spark_work
 from trine.cli.verb import verb
 from trine.model.errors import InvalidConfig, InvalidOption, Unreachable
 
@@ -89,13 +88,15 @@ def check(
 
     declared = _load(file, setting)
     place = spark_place(session)
-    try:
-        replace(place, timeout=CONNECT_WAIT).connect().close()
-        asked = place
-    except Unreachable as error:
-        session.note(f"topics are not looked for: {error}")
-        asked = None
-    with spark_started(session, master, pairs(conf, "setting")) as spark, session.status("checking"):
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(connected(place))
+            asked = place
+        except Unreachable as error:
+            session.note(f"topics are not looked for: {error}")
+            asked = None
+        spark = held.enter_context(spark_started(session, master, pairs(conf, "setting")))
+        held.enter_context(session.status("checking"))
         faults = check_pipeline(spark, declared, place=asked)
     if faults:
         raise InvalidConfig(explain(faults))

@@ -17,11 +17,12 @@ from trine.cli.interrupts import Interrupted, interrupts
 from trine.cli.options import pairs
 from trine.cli.session import Session
 from trine.cli.target import CONNECT_WAIT, find_place
-from trine.model.errors import InvalidOption, NotFound
+from trine.model.errors import InvalidOption, NotFound, TrineError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from trine.client.sync import Broker
     from trine.spark.place import Place
 
 CANCEL_S: Final = 0.25
@@ -75,16 +76,28 @@ def spark_work(
     Spark is started; `interrupted` is what somebody should know who presses Ctrl-C."""
     words = pairs(conf, "setting")
     place = spark_place(session)
-    with contextlib.closing(replace(place, timeout=CONNECT_WAIT).connect()) as broker:
+    with connected(place) as broker:
         for name in topics:
             broker.topic(name).describe()
+        try:
+            with spark_started(session, master, words) as spark:
+                yield spark, place
+        except Interrupted:
+            if interrupted is not None:
+                session.note(interrupted)
+            raise
+
+
+@contextlib.contextmanager
+def connected(place: Place) -> Iterator[Broker]:
+    """A connection for as long as the command takes: the server of a data directory ends when nobody is connected, and
+    Spark may take longer to start than it waits."""
+    broker = replace(place, timeout=CONNECT_WAIT).connect()
     try:
-        with spark_started(session, master, words) as spark:
-            yield spark, place
-    except Interrupted:
-        if interrupted is not None:
-            session.note(interrupted)
-        raise
+        yield broker
+    finally:
+        with contextlib.suppress(TrineError):  # it may be lost; who needed it has said so
+            broker.close()
 
 
 @contextlib.contextmanager
