@@ -21,7 +21,8 @@ from trine.spark.delta import Table
 from trine.spark.errors import sentence_of
 from trine.spark.java import Said
 
-WAIT_SECONDS = 120.0
+WAIT_SECONDS = 300.0
+"""Generous: Spark takes long to start on a loaded machine."""
 NOBODY = "spark://127.0.0.1:9"
 
 
