@@ -30,7 +30,9 @@ def aged(
     spark: SparkSession, place: Place, broker: trine.Broker, topic_name: str, path: str
 ) -> tuple[trine.Topic, dict[str, trine.StoredMessage]]:
     """A topic of which some is deleted and archived, some is archived and in the log, and some only in the log."""
-    topic = broker.create_topic(topic_name, partitions=2, segment_bytes=4096, retention_bytes=8192)
+    topic = broker.create_topic(
+        topic_name, partitions=2, segment_bytes=4096, retention_bytes=8192, archive=path
+    )
     for seed in range(20):
         publish(topic, 50, seed=seed)
     everything = {one.id: one for one in topic.read(max=10_000)}
