@@ -69,6 +69,7 @@ def test_every_life_is_what_the_broker_says(
     assert late.lag().count == 1
 
 
+@pytest.mark.slow
 def test_a_second_run_replaces_the_tables_in_one_version_each(
     spark: SparkSession, broker: trine.Broker, place: Place, topic_name: str, tmp_path: Path
 ) -> None:
