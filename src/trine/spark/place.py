@@ -88,3 +88,12 @@ class Place:
                     pass
             broker = _shared[mine] = self.connect()
             return broker
+
+
+def close_shared() -> None:
+    """Closes the connections of this process; whoever asks for one next gets a new one."""
+    with _lock:
+        mine = [known for known in _shared if known[0] == os.getpid()]
+        brokers = [_shared.pop(known) for known in mine]
+    for broker in brokers:
+        broker.close()

@@ -37,6 +37,15 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def nothing_left_open() -> Iterator[None]:
+    """Tests of other rooms count threads and connections of this process."""
+    yield
+    from trine.spark.place import close_shared
+
+    close_shared()
+
+
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """Shared by the tests: each uses topics of its own (see `topic_name`)."""

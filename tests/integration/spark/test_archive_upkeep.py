@@ -112,6 +112,7 @@ def test_a_broker_killed_while_it_is_read(spark: SparkSession, tmp_path: Path, p
         try:
             archiving.archive(spark, place, ["orders"], path, max_offsets=150_000)
         except TrineError:  # whoever was in the middle of a call may be told that it was lost
+            killer.join()
             archiving.archive(spark, place, ["orders"], path)
         finally:
             ended.set()
