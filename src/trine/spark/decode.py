@@ -175,9 +175,8 @@ class Decoder:
                     return self._all(name, self._lanes[int(lanes[0])], rows)
                 return pa.array(list(self._lanes), pa.string()).take(pa.array(lanes))
             case "message_id":
-                offsets = pa.array(np.concatenate([one.offsets for one in pieces]))
-                head = f"{self._topic}/{self._partition}/"
-                return pc.binary_join_element_wise(head, offsets.cast(pa.string()), "")
+                offsets = np.concatenate([one.offsets for one in pieces])
+                return message_ids(f"{self._topic}/{self._partition}/", offsets)
             case "headers":
                 return _concat([_users(one.headers, one.rows) for one in pieces])
             case _:
@@ -216,8 +215,34 @@ def _alike_values(pieces: list[_Piece], rows: int) -> pa.Array:
         end = done + one.rows * size
         alike.copy(one.values[0], batch.HEADER_BYTES, one.rows, size, into[done:end])
         done = end
-    ends = np.arange(rows + 1, dtype=np.int32) * np.int32(size)
-    return pa.BinaryArray.from_buffers(pa.binary(), rows, [None, pa.py_buffer(ends), buffer])
+    return pa.BinaryArray.from_buffers(pa.binary(), rows, [None, _ends(rows, size), buffer])
+
+
+def message_ids(head: str, offsets: NDArray[np.int64]) -> pa.Array:
+    """`head` with each offset behind it. Offsets in a row have almost all digits in common: a thousand at a time."""
+    first, last = int(offsets[0]), int(offsets[-1])
+    digits = len(str(first))
+    if last - first + 1 != len(offsets) or len(str(last)) != digits:
+        return pc.binary_join_element_wise(head, pa.array(offsets).cast(pa.string()), "")
+    low = min(digits, 3)
+    width = len(head.encode()) + digits
+    made = np.empty((len(offsets), width), np.uint8)
+    at = first
+    while at <= last:
+        end = min(at - at % 1000 + 1000, last + 1)
+        rows = made[at - first : end - first]
+        rows[:, : width - low] = np.frombuffer(f"{head}{str(at)[: digits - low]}".encode(), np.uint8)
+        rows[:, width - low :] = _DIGITS[at % 1000 : at % 1000 + end - at, 3 - low :]
+        at = end
+    return pa.StringArray.from_buffers(len(offsets), _ends(len(offsets), width), pa.py_buffer(made))
+
+
+_DIGITS: Final = np.frombuffer("".join(f"{n:03}" for n in range(1000)).encode(), np.uint8).reshape(1000, 3)
+
+
+def _ends(rows: int, size: int) -> pa.Buffer:
+    """Where values of one size begin and end."""
+    return pa.py_buffer(np.arange(rows + 1, dtype=np.int32) * np.int32(size))
 
 
 def _concat(arrays: list[pa.Array]) -> pa.Array:
