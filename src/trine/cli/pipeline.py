@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trine.cli.archive import Steps
+from trine.cli.cells import plain, shown
 from trine.cli.options import pairs
 from trine.cli.session import Session
 from trine.cli.spark import Conf, Master, connected, spark_place, spark_started, spark_work
@@ -53,10 +54,10 @@ def run(
         def show(name: str, columns: list[str], rows: list[tuple[Any, ...]]) -> None:
             if session.json:
                 for row in rows:
-                    session.record({"sink": name, **dict(zip(columns, map(_plain, row), strict=True))})
+                    session.record({"sink": name, **dict(zip(columns, map(plain, row), strict=True))})
             else:
                 session.line(f"{name}:")
-                session.table(columns, [[_plain(value) for value in row] for row in rows])
+                session.table(columns, [[shown(value) for value in row] for row in rows])
 
         steps.reached("checking the pipeline", 0, None)
         done = run_pipeline(
@@ -116,9 +117,3 @@ def _load(file: str, setting: list[str] | None) -> Declaration:
     if not declared.written.tree:
         refuse(declared.written.faults)
     return declared
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, bytes | bytearray):
-        return bytes(value).decode(errors="backslashreplace")
-    return value if isinstance(value, int | float | str | bool | None) else str(value)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from trine.cli.archive import Steps
+from trine.cli.cells import plain
 from trine.cli.session import Session
 from trine.cli.spark import Conf, Master, spark_work
 
@@ -44,7 +45,7 @@ def redrive(
             found = redrives.letters(spark, place, topic, where)
             total = found.count()
             shown = [row.asDict() for row in found.limit(limit).collect()]
-            records = [{name: _shown(value) for name, value in row.items()} for row in shown]
+            records = [{name: plain(value) for name, value in row.items()} for row in shown]
             columns = {name: (lambda one, name=name: one[name]) for name in found.columns}
             session.note(f"{total} would move")
             session.listing(records, columns, none="nothing would move")
@@ -60,9 +61,3 @@ def redrive(
         job=done.job, topic=done.topic, where=done.where, matched=done.matched, moved=done.moved,
         passed_over=done.passed_over, seconds=done.seconds,
     )  # fmt: skip
-
-
-def _shown(value: object) -> object:
-    if isinstance(value, bytes | bytearray):
-        return bytes(value).decode(errors="backslashreplace")
-    return value if isinstance(value, int | float | str | bool | None) else str(value)

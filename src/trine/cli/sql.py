@@ -6,13 +6,12 @@ import csv
 import io
 import itertools
 from collections.abc import Iterator
-from datetime import date, datetime
-from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
 import typer
 
+from trine.cli.cells import plain, shown
 from trine.cli.session import Session
 from trine.cli.spark import Conf, Master, spark_place, spark_work
 
@@ -67,7 +66,7 @@ def sql(
         rows = session.awaited("query", (tuple(row) for row in some.toLocalIterator()))
         kept = rows if most is None else itertools.islice(rows, most)
         if chosen is Output.table:
-            session.table(heads, [[_shown(value) for value in row] for row in kept])
+            session.table(heads, [[shown(value) for value in row] for row in kept])
         elif chosen is Output.csv:
             _write_csv(session, heads, kept)
         else:
@@ -81,7 +80,7 @@ def _write_csv(session: Session, heads: list[str], rows: Iterator[tuple[Any, ...
     writer = csv.writer(held, lineterminator="\n")
     writer.writerow(heads)
     for number, row in enumerate(rows, 1):
-        writer.writerow([_shown(value) for value in row])
+        writer.writerow([shown(value) for value in row])
         if number % FLUSH_ROWS == 0:
             session.write(held.getvalue().encode())
             held.seek(0)
@@ -91,32 +90,4 @@ def _write_csv(session: Session, heads: list[str], rows: Iterator[tuple[Any, ...
 
 def _write_json(session: Session, heads: list[str], rows: Iterator[tuple[Any, ...]]) -> None:
     for row in rows:
-        session.record(dict(zip(heads, map(_plain, row), strict=True)))
-
-
-def _shown(value: Any) -> Any:
-    """A cell: text for people and for CSV."""
-    if value is None or isinstance(value, int | float | str | bool):
-        return value
-    found = _plain(value)
-    return found if isinstance(found, str) else str(found)
-
-
-def _plain(value: Any) -> Any:
-    """What JSON has a form for."""
-    if isinstance(value, bytes | bytearray):
-        try:
-            return bytes(value).decode()
-        except UnicodeDecodeError:
-            return "0x" + bytes(value).hex()
-    if isinstance(value, datetime):
-        return value.isoformat(sep=" ", timespec="milliseconds")
-    if isinstance(value, date | Decimal):
-        return str(value)
-    if hasattr(value, "asDict"):
-        return {name: _plain(one) for name, one in value.asDict().items()}
-    if isinstance(value, dict):
-        return {str(_plain(name)): _plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    return value
+        session.record(dict(zip(heads, map(plain, row), strict=True)))

@@ -38,9 +38,6 @@ class Range:
     end: int
     whole: bool = True
     """Whether what is no longer there is an error (`failOnDataLoss`)."""
-    from_ms: int | None = None
-    to_ms: int | None = None
-    """Times that a filter asks for; rows outside may be left out."""
 
 
 def read_range(place: Place, wanted: Range, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -75,7 +75,7 @@ def table_names(place: Place) -> list[str]:
     for one in sorted(place.shared().topics(), key=lambda topic: topic.name):
         found.append(one.name)
         if one.config.kind != "dead_letters":
-            kinds = [kind for kind in KINDS if kind != "archive" or _archive_of(one.config)]
+            kinds = [kind for kind in KINDS if kind != "archive" or one.config.archive]
             found += [f"{one.name}{MARK}{kind}" for kind in kinds]
     return found
 
@@ -134,7 +134,7 @@ class Tables:
     def _archive(self, topic: str) -> DataFrame:
         from trine.spark.archive import read
 
-        path = _archive_of(self._place.shared().topic(topic).describe().config)
+        path = self._place.shared().topic(topic).describe().config.archive
         if path is None:
             raise NotFound(f"topic {topic!r} has no archive; `trine archive {topic} --to PATH` makes one")
         found: DataFrame = read(self._spark, path, [topic])
@@ -143,11 +143,6 @@ class Tables:
 
 def _in_backquotes(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
-
-
-def _archive_of(config: object) -> str | None:
-    found: str | None = getattr(config, "archive", None)
-    return found
 
 
 def _only_asks(spark: SparkSession, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
@@ -16,10 +18,14 @@ import pytest
 import trine
 from tests.integration.serving import Serving
 from trine.model.errors import InvalidOption
-from trine.spark import charts
+from trine.spark import Place, charts
+from trine.spark.archive import archive
 from trine.spark.delta import Table
 from trine.spark.errors import sentence_of
 from trine.spark.java import Said
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 WAIT_SECONDS = 300.0
 """Generous: Spark takes long to start on a loaded machine."""
@@ -152,3 +158,24 @@ def test_windows_in_which_nothing_was_published_are_drawn_empty() -> None:
 def _days(at: pd.Timestamp) -> float:
     """As matplotlib counts time."""
     return float(at.timestamp()) / 86_400
+
+
+def test_a_group_reads_from_a_snapshot_what_the_log_has_deleted_too(
+    spark: SparkSession, place: Place, server: Serving, broker: trine.Broker, topic_name: str, tmp_path: Path
+) -> None:
+    lake = str(tmp_path / "archive")
+    topic = broker.create_topic(
+        topic_name, partitions=1, segment_bytes=4096, retention_bytes=8192, archive=lake
+    )
+    for start in range(0, 500, 50):
+        topic.publish_many([f"{n:0100}" for n in range(start, start + 50)])
+    archive(spark, place, [topic_name], lake)
+    broker.apply_retention()
+    first, end = topic.offsets()[0]
+    assert 0 < first < end == 500
+    words = ("--from-snapshot", "2026-01-01", "--include-deleted", "--max", "500", "--ack", "auto", "--json")
+    found = run("--server", server.url, "consume", topic_name, "--group", "audit", *words)
+    assert found.returncode == 0, found.stderr
+    shown = [json.loads(line) for line in found.stdout.splitlines()]
+    assert [int(one["value"]) for one in shown] == list(range(500))
+    assert topic.group("audit").lag().count == 0
