@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from trine.model.errors import SparkFailed
+from trine.spark.classes import class_options
 
 CHATTER: Final = re.compile(
     rb"WARNING: |Picked up |Setting default log level to |To adjust logging level |Using Spark's default log4j profile"
@@ -23,6 +24,7 @@ CHATTER: Final = re.compile(
 _REASON: Final = re.compile(
     r"^(?:Exception in thread \S+ )?(?:[\w.$]+(?:Exception|Error): |Error: )(.+)", re.MULTILINE
 )
+OPTIONS: Final = "spark.driver.extraJavaOptions"
 READ_BYTES: Final = 64 * 1024
 LAST_WORDS_S: Final = 2.0
 """How long the last words of a Java that did not start are waited for."""
@@ -96,6 +98,7 @@ def start_java(words: Mapping[str, str]) -> None:
     conf = SparkConf(loadDefaults=False)
     for name, value in words.items():
         conf.set(name, value)
+    conf.set(OPTIONS, f"{words.get(OPTIONS, '')} {class_options()}".strip())
     source, sink = os.pipe()
     said = Said(source)
     try:

@@ -54,6 +54,7 @@ def spark_session(
         from pyspark.sql import SparkSession
     except ModuleNotFoundError as error:
         raise InvalidOption(f"{error.name} is missing: pip install 'trine[spark]'") from None
+    from trine.spark.java import OPTIONS
     from trine.spark.source import register
 
     # It prints what is raised anyway, as a page of JSON.
@@ -68,7 +69,7 @@ def spark_session(
     if chosen.startswith(("local", "spark://127.0.0.1", "spark://localhost")):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         words |= LOCAL_DEFAULTS
-    words["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={LOGGING} {JAVA}"
+    words[OPTIONS] = f"-Dlog4j2.configurationFile={LOGGING} {JAVA}"
     words["spark.executor.extraJavaOptions"] = JAVA
     words |= conf or {}
     builder = SparkSession.builder
