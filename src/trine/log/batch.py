@@ -37,6 +37,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -356,11 +357,11 @@ def decode(data: Buffer) -> list[StoredRecord]:
             and (values := alike.read(view, HEADER_BYTES, count)) is not None
         ):
             time_ms = max_time if marks & APPEND_TIME else base_time
-            headers = NO_HEADERS
-            return [
-                StoredRecord(offset, time_ms, None, value, headers)
-                for offset, value in enumerate(values, base)
-            ]
+            offsets = range(base, base + count)
+            alike_records = map(
+                StoredRecord, offsets, repeat(time_ms), repeat(None), values, repeat(NO_HEADERS)
+            )
+            return list(alike_records)
     try:
         return [
             StoredRecord(one.offset, one.timestamp, one.key, one.value, one.headers or NO_HEADERS)

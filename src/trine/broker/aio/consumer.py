@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -103,7 +104,7 @@ class AsyncConsumer:
         for part, lease, records in leased:
             share = AsyncShare(self, group, part, lease)
             shares.append(share)
-            messages += [AsyncMessage(record, share) for record in records]
+            messages += map(AsyncMessage, records, repeat(share))
         found = Messages(messages)
         found.shares = shares
         return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -104,7 +105,7 @@ class Consumer:
         for part, lease, records in leased:
             share = Share(self, group, part, lease)
             shares.append(share)
-            messages += [Message(record, share) for record in records]
+            messages += map(Message, records, repeat(share))
         found = Messages(messages)
         found.shares = shares
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -87,7 +88,7 @@ class AsyncConsumer:
         for leased in await self._caller.poll(once, wait_ms):
             share = AsyncShare(self, leased.lease)
             shares.append(share)
-            messages += [AsyncMessage(record, share) for record in leased.records]
+            messages += map(AsyncMessage, leased.records, repeat(share))
         found = Messages(messages)
         found.shares = shares
         return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -88,7 +89,7 @@ class Consumer:
         for leased in self._caller.poll(once, wait_ms):
             share = Share(self, leased.lease)
             shares.append(share)
-            messages += [Message(record, share) for record in leased.records]
+            messages += map(Message, leased.records, repeat(share))
         found = Messages(messages)
         found.shares = shares
         return found
