@@ -14,6 +14,7 @@ import math
 import re
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
+from functools import lru_cache
 from typing import Final, TypeGuard
 
 from trine.model.errors import InvalidDuration, InvalidTime, NegativeDelay
@@ -127,6 +128,7 @@ def _exact_ms(value: object, what: str) -> Decimal:
     return _decimal(value) * SECOND_MS
 
 
+@lru_cache(maxsize=256)  # consumers say the same "5s" with each receive
 def _text_ms(text: str, what: str) -> Decimal:
     trimmed = text.strip()
     if len(trimmed) <= TEXT_CHARS_MAX:
