@@ -175,6 +175,28 @@ async def test_produce_and_ack_are_direct_too(http: Http, usual: list[str]) -> N
         assert usual == []
 
 
+async def test_acks_in_a_group_are_direct_too(http: Http, usual: list[str]) -> None:
+    async with connected(http) as peer:
+        for number in range(3):
+            await peer.post("/produce", {"topic": "orders", "value": number})
+        got = (await http.get("/consume?topic=orders&group=g&max=3"))["messages"]
+        receipts = [one["receipt"] for one in got]
+        path = "/v1/topics/orders/groups/g/ack"
+        usual.clear()
+        told = await peer.post(path, {"receipts": receipts[:1]})
+        assert told.json == {"count": 1, "durability": told.json["durability"], "failed": []}
+        told = await peer.post(path, {"receipts": receipts})
+        assert (told.json["count"], [one["receipt"] for one in told.json["failed"]]) == (2, receipts[:1])
+        told = await peer.post(path, {"receipts": receipts})
+        assert (told.status, told.json["code"]) == (409, "stale_receipt")
+        told = await peer.post("/v1/topics/orders/groups/other/ack", {"receipts": receipts})
+        assert (told.status, told.json["code"]) == (404, "unknown_group")
+        assert usual == []
+        told = await peer.post("/v1/topics/orders/groups/_dead_letters/ack", {"receipts": receipts})
+        assert (told.status, told.json["code"]) == (403, "forbidden")
+        assert len(usual) == 1
+
+
 async def test_receipts_of_several_groups_go_the_usual_way(http: Http, usual: list[str]) -> None:
     await http.post(PUBLISH, {"value": 1})
     receipts = []

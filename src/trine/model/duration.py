@@ -109,6 +109,7 @@ def format_ms(ms: int) -> str:
     return " ".join(parts)
 
 
+@lru_cache(maxsize=1024)  # messages of a batch have one time, those of a lease one deadline
 def iso(ms: int) -> str:
     """An instant in UTC with milliseconds: "2026-01-14T15:00:00.000Z". Never raises: errors use it."""
     try:

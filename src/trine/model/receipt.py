@@ -22,6 +22,7 @@ import binascii
 import hashlib
 import hmac
 import struct
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from trine.model.errors import InvalidReceipt
@@ -46,17 +47,21 @@ class Receipt(NamedTuple):
 
 
 def write_receipt(receipt: Receipt, key: bytes) -> str:
-    topic, group = receipt.topic.encode(), receipt.group.encode()
-    body = b"".join(
-        (
-            _FIXED.pack(_VERSION, receipt.partition, receipt.offset, receipt.attempt, receipt.lease),
-            bytes((len(topic),)),
-            topic,
-            bytes((len(group),)),
-            group,
-        )
-    )
-    return base64.urlsafe_b64encode(body + _mac(body, key)).decode().rstrip("=")
+    return write_receipts(receipt, key, (receipt.offset,))[0]
+
+
+def write_receipts(first: Receipt, key: bytes, offsets: Iterable[int]) -> list[str]:
+    """Receipts that differ in their offsets alone: those of the messages of one lease."""
+    topic, group = first.topic.encode(), first.group.encode()
+    names = b"%c%b%c%b" % (len(topic), topic, len(group), group)
+    unsigned = _signer(key)
+    made = []
+    for offset in offsets:
+        body = _FIXED.pack(_VERSION, first.partition, offset, first.attempt, first.lease) + names
+        signer = unsigned.copy()
+        signer.update(body)
+        made.append(base64.urlsafe_b64encode(body + signer.digest()).decode().rstrip("="))
+    return made
 
 
 def group_key(secret: bytes, topic: str, group: str) -> bytes:
@@ -102,4 +107,10 @@ def _read(text: str) -> tuple[bytes, bytes, Receipt]:
 
 
 def _mac(body: bytes, key: bytes) -> bytes:
-    return hashlib.blake2s(body, key=key, digest_size=_MAC_BYTES).digest()
+    signer = _signer(key)
+    signer.update(body)
+    return signer.digest()
+
+
+def _signer(key: bytes) -> hashlib.blake2s:
+    return hashlib.blake2s(key=key, digest_size=_MAC_BYTES)

@@ -22,7 +22,7 @@ from trine.model.duration import iso
 from trine.model.errors import InvalidOption, TrineError
 from trine.model.ids import check_name
 from trine.model.options import GroupConfig
-from trine.model.receipt import Receipt, write_receipt
+from trine.model.receipt import Receipt, write_receipts
 from trine.server.context import Context
 from trine.server.http.bodies import Delivered, Show, fields_of
 from trine.server.http.publishing import topic_of
@@ -157,22 +157,19 @@ def fitting(group: GroupState, most: int) -> int:
 def delivered(group: GroupState, leased: Leased, show: Show) -> list[Delivered]:
     part, lease, records = leased
     origin = part.partition.origin
-    made = []
-    for record in records:
-        message = LogMessage(record, origin, lease.lane)
-        receipt = Receipt(
-            origin.topic, group.name, origin.partition, record.offset, lease.attempt, lease.number
+    deadline = iso(lease.deadline)
+    first = Receipt(origin.topic, group.name, origin.partition, 0, lease.attempt, lease.number)
+    receipts = write_receipts(first, group.receipt_key, [record.offset for record in records])
+    return [
+        Delivered(
+            **fields_of(LogMessage(record, origin, lease.lane), show),
+            receipt=receipt,
+            attempt=lease.attempt,
+            deadline=deadline,
+            deadline_ms=lease.deadline,
         )
-        made.append(
-            Delivered(
-                **fields_of(message, show),
-                receipt=write_receipt(receipt, group.receipt_key),
-                attempt=lease.attempt,
-                deadline=iso(lease.deadline),
-                deadline_ms=lease.deadline,
-            )
-        )
-    return made
+        for record, receipt in zip(records, receipts, strict=True)
+    ]
 
 
 # --- settle

@@ -5,7 +5,7 @@
                      └────────────────────────┴─▶ the usual way: a task, the gate, a handler
 
 What ASGI costs for a request (a task, a scope, two sends) is more than what a publish costs. So a request that is
-plain in every respect is done between two reads of the socket: publish, `/produce` and `/ack`, with a small JSON body
+plain in every respect is done between two reads of the socket: publish, ack, `/produce` and `/ack`, with a small JSON body
 of known length, on a connection that stays open and whose key the gate has let in before. Whatever is not plain goes
 the usual way, as if it had come a moment later: nothing is decided here otherwise than it is there.
 
@@ -26,7 +26,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from trine.model.errors import TrineError
 from trine.model.limits import KIB
 from trine.server.context import Context
-from trine.server.http import problems
+from trine.server.http import groups, problems
 from trine.server.http.access import Headers
 from trine.server.http.gate import JSON, Gate
 from trine.server.http.publishing import publish_at_once
@@ -38,7 +38,8 @@ BODY_BYTES_MAX: Final = 64 * KIB
 """Larger bodies come in many pieces, and the usual way stops reading when they come too fast."""
 
 PUBLISH: Final = re.compile(rb"/v1/topics/([A-Za-z0-9_][A-Za-z0-9._-]*)/publish")
-"""A name that needs no decoding; whether it is one at all is for the engine to say."""
+ACK: Final = re.compile(rb"/v1/topics/([A-Za-z0-9_][A-Za-z0-9._-]*)/groups/([A-Za-z0-9_][A-Za-z0-9._-]*)/ack")
+"""Names that need no decoding; whether they are some at all is for the engine to say."""
 NEVER: Final = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"content-encoding"})
 """Headers of requests that are not plain."""
 
@@ -274,8 +275,11 @@ def called(url: bytes) -> Call | None:
         return "", produce_at_once
     if url == b"/ack":
         return "", ack_at_once
-    match = PUBLISH.fullmatch(url)
-    return None if match is None else (match[1].decode(), publish_at_once)
+    if match := PUBLISH.fullmatch(url):
+        return match[1].decode(), publish_at_once
+    if match := ACK.fullmatch(url):
+        return match[1].decode(), partial(groups.ack_at_once, group=match[2].decode())
+    return None
 
 
 def shown(headers: Headers) -> Shown:

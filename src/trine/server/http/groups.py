@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from litestar import Request, delete, get, patch, post
 from litestar.params import FromPath
 from msgspec import Meta
 
+from trine.broker.operations import REDRIVE_GROUP
 from trine.model.description import Lag, MemberDescription
 from trine.model.duration import duration_ms
 from trine.model.errors import TrineError
 from trine.model.limits import REASON_CHARS_MAX, RECEIVE_MAX
 from trine.server.context import Context
-from trine.server.http.bodies import Delivered, Show, Span, When, either
-from trine.server.http.delivery import Presence, Runs, Settle, member_name, receive, settle
+from trine.server.http.bodies import Delivered, Show, Span, When, decode_body, either
+from trine.server.http.delivery import Presence, Runs, Settle, member_name, receive, settle, settle_at_once
 from trine.server.http.options import CreateGroup, GroupOptions, GroupOut, group_out, words
-from trine.server.http.requests import Given, read
+from trine.server.http.publishing import ENCODER
+from trine.server.http.requests import Done, Given, read
 from trine.server.http.waiting import wait_ms
 from trine.server.keys import Principal, check_group
 
@@ -50,6 +52,9 @@ class Received(msgspec.Struct, frozen=True):
 
 class Receipts(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     receipts: Annotated[list[str], Meta(min_length=1, max_length=RECEIVE_MAX)]
+
+
+RECEIPTS: Final = msgspec.json.Decoder(Receipts)
 
 
 class NackIn(Receipts, kw_only=True, forbid_unknown_fields=True):
@@ -206,6 +211,17 @@ async def ack(
     """When it is answered, these messages do not come back."""
     given = await read(request, Receipts)
     return await settled(context, topic, group, given.receipts, ack_runs)
+
+
+def ack_at_once(
+    context: Context, principal: Principal, topic: str, body: bytes, *, group: str
+) -> Done | None:
+    """All of `ack`, or None if it must be refused."""
+    if not principal.may("consume", topic) or group == REDRIVE_GROUP:
+        return None
+    receipts = decode_body(body, RECEIPTS).receipts
+    count, durability, failed, lsn = settle_at_once(context, topic, group, receipts, ack_runs)
+    return Done(ENCODER.encode(settled_out(count, durability, failed)), lsn)
 
 
 @post(
