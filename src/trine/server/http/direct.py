@@ -5,9 +5,9 @@
                      └────────────────────────┴─▶ the usual way: a task, the gate, a handler
 
 What ASGI costs for a request (a task, a scope, two sends) is more than what a publish costs. So a request that is
-plain in every respect is done between two reads of the socket: publish, ack, `/produce` and `/ack`, with a small JSON body
-of known length, on a connection that stays open and whose key the gate has let in before. Whatever is not plain goes
-the usual way, as if it had come a moment later: nothing is decided here otherwise than it is there.
+plain in every respect is done between two reads of the socket: publish, ack, `/produce` and `/ack`, with a small
+JSON body of known length, on a connection that stays open and whose key the gate has let in before. Whatever is not
+plain goes the usual way, as if it had come a moment later: nothing is decided here otherwise than it is there.
 
 Until it is answered the request stands in the place of uvicorn's own cycle: what was sent behind it waits its turn,
 and goes the usual way; a server that closes waits for the answer.
