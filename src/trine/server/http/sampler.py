@@ -32,7 +32,7 @@ RING_MAX: Final = 900
 """Fifteen minutes of totals: some 100 kB."""
 CHEAP_S: Final = 0.002
 LOOKED_S: Final = 10.0
-"""A look that takes longer than `CHEAP_S` is not taken every second for the ring alone: when nobody asked for so long."""
+"""A look that takes longer than `CHEAP_S` is not taken every second for the ring alone: if nobody asked for so long."""
 SLICE_PARTITIONS: Final = 256
 """Looked at with the lock held once: about a tenth of a millisecond, or one when all have changed."""
 ALL_EVERY_S: Final = 30.0
