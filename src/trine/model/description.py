@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Literal
+
 import msgspec
 
 from trine.model.options import GroupConfig, TopicConfig
@@ -41,12 +44,16 @@ class Lag(msgspec.Struct, frozen=True):
     partitions: dict[int, int]
     lanes: dict[str, int]
     """Messages not settled, by lane (those settled out of order are counted until the floor passes them)."""
+    ages_ms: dict[int, int] = {}
+    """How old the oldest is, by partition; those with nothing to settle are left out."""
 
 
 class MemberDescription(msgspec.Struct, frozen=True):
     name: str
     partitions: list[int]
     in_flight: int
+    seen_ms: int | None = None
+    """When it was last heard of."""
 
 
 class Rebalance(msgspec.Struct, frozen=True):
@@ -57,6 +64,36 @@ class Rebalance(msgspec.Struct, frozen=True):
     moved: tuple[int, ...]
     members: int
     generation: int
+    joined: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    pause_ms: int | None = 0
+    """How long the partitions that moved had no owner, the longest of them; None while some are on their way."""
+
+
+class PartitionPreview(msgspec.Struct, frozen=True, kw_only=True):
+    """What a verb would do to a group in one partition."""
+
+    partition: int
+    from_offset: int = msgspec.field(name="from")
+    """The first message that the group has not settled now."""
+    to_offset: int = msgspec.field(name="to")
+    """Where it would go on; of a replay, the end of what would come again."""
+    again: int
+    skipped: int
+
+
+class Preview(msgspec.Struct, frozen=True):
+    """What a verb that steers a group would do."""
+
+    partitions: list[PartitionPreview]
+    messages_again: int
+    """Settled ones that would be delivered again."""
+    messages_skipped: int
+    """Ones that nobody has settled, and nobody would get any more."""
+    in_flight_returned: int
+    """Leased now, whose leases would be void."""
+    says: str
+    """The same in a sentence."""
 
 
 class GroupDescription(msgspec.Struct, frozen=True):
@@ -79,6 +116,37 @@ class Scheduled(msgspec.Struct, frozen=True):
     key: bytes | None
     value: bytes | None
     priority: str
+
+
+RunState = Literal["running", "ended", "failed", "lost"]
+
+
+def as_json(told: Mapping[str, Any]) -> str:
+    """What a run tells, as text; what JSON has no word for, such as a path or a time, becomes text too."""
+    return msgspec.json.encode(dict(told), enc_hook=str).decode()
+
+
+class RunDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of one of Spark's commands, as it told the broker."""
+
+    id: str
+    kind: str
+    name: str
+    topics: list[str]
+    state: RunState
+    """lost: it has said nothing for a minute."""
+    began_ms: int
+    ended_ms: int | None
+    heard_ms: int | None
+    """When it last spoke."""
+    rows: int
+    """Messages or rows so far."""
+    summary: str
+    """What came out, as a JSON object."""
+    error: str | None
+    report: str | None = None
+    """The numbers of a report, as a JSON object; only of a run that is asked for by id."""
+    has_report: bool = False
 
 
 class CronDescription(msgspec.Struct, frozen=True):

@@ -18,28 +18,38 @@ from trine.model.version import VERSION
 from trine.server.context import Context, Host
 from trine.server.http import (
     dead_letters,
+    group_lists,
     groups,
+    live,
     operations,
     page,
     publishing,
     push,
     reading,
+    redrives,
+    runs,
     schedules,
+    search,
+    session,
     simple,
     streams,
     topics,
     traces,
+    waiting_list,
 )
 from trine.server.http.access import guard, principal_of
-from trine.server.http.counters import Sampler
-from trine.server.http.dead_letters import Jobs
 from trine.server.http.delivery import Presence
 from trine.server.http.gate import Gate
+from trine.server.http.letter_counts import LetterCounts
+from trine.server.http.live import Looks
 from trine.server.http.problems import answer_problem
+from trine.server.http.redrives import Jobs
 from trine.server.http.requests import Given
+from trine.server.http.sampler import Sampler
 from trine.server.http.schema import describe
 from trine.server.http.streams import Streams
 from trine.server.keys import Principal
+from trine.server.sessions import Sessions
 
 TAGS: Final = {
     "simple": "Five calls that are enough for a queue.",
@@ -51,7 +61,9 @@ TAGS: Final = {
     "schedule": "What waits for its time, and what comes again and again.",
     "dead letters": "What was given up on.",
     "traces": "What happened to a message.",
+    "runs": "What Spark's commands do with the topics.",
     "streams": "As it happens.",
+    "session": "Login of the dashboard.",
     "operations": "For operators.",
 }
 DESCRIPTION: Final = (
@@ -71,7 +83,11 @@ class Shared:
         self.presence = Presence()
         self.jobs = Jobs()
         self.streams = Streams()
+        self.sessions = Sessions()
         self._sampler: Sampler | None = None
+        self._counts: LetterCounts | None = None
+        self._looks: Looks | None = None
+        self._sampling: asyncio.Task[None] | None = None
         self._sweeping: asyncio.Task[None] | None = None
 
     @property
@@ -86,6 +102,22 @@ class Shared:
             self._sampler = Sampler(self.context)
         return self._sampler
 
+    @property
+    def looks(self) -> Looks:
+        if self._looks is None:
+            self._looks = Looks(self.context, self.sampler)
+        return self._looks
+
+    @property
+    def counts(self) -> LetterCounts:
+        if self._counts is None:
+            self._counts = LetterCounts(self.context)
+        return self._counts
+
+    def begin(self) -> None:
+        """The server is ready: what runs by itself begins."""
+        self._sampling = asyncio.create_task(self.sampler.run(), name="trine samples")
+
     def members(self) -> Presence:
         """Who came over HTTP; looking after them begins with the first one."""
         if self._sweeping is None or self._sweeping.done():
@@ -94,6 +126,8 @@ class Shared:
 
     def stop(self) -> None:
         self.jobs.stop()
+        if self._sampling is not None:
+            self._sampling.cancel()
         if self._sweeping is not None:
             self._sweeping.cancel()
 
@@ -104,7 +138,7 @@ class App:
     def __init__(self, host: Host) -> None:
         self.shared = Shared(host)
         self.litestar = _litestar(host, self.shared)
-        self.gate = Gate(host, self.litestar)
+        self.gate = Gate(host, self.litestar, self.shared.sessions)
 
     def stop(self) -> None:
         """Ends what runs by itself; the listener is closed by then."""
@@ -134,6 +168,15 @@ def _litestar(host: Host, shared: Shared) -> Litestar:
     def give_sampler(principal: Given[Any]) -> Sampler:
         return shared.sampler
 
+    def give_counts(principal: Given[Any]) -> LetterCounts:
+        return shared.counts
+
+    def give_looks(sampler: Given[Any]) -> Looks:
+        return shared.looks
+
+    def give_sessions(context: Given[Any]) -> Sessions:
+        return shared.sessions
+
     def give_streams(sampler: Given[Any]) -> Streams:
         return shared.streams
 
@@ -146,6 +189,9 @@ def _litestar(host: Host, shared: Shared) -> Litestar:
             "presence": Provide(give_presence, sync_to_thread=False),
             "jobs": Provide(give_jobs, sync_to_thread=False),
             "sampler": Provide(give_sampler, sync_to_thread=False),
+            "counts": Provide(give_counts, sync_to_thread=False),
+            "looks": Provide(give_looks, sync_to_thread=False),
+            "sessions": Provide(give_sessions, sync_to_thread=False),
             "streams": Provide(give_streams, sync_to_thread=False),
         },
         guards=[guard],
@@ -167,7 +213,7 @@ def document() -> dict[str, Any]:
         """For what handlers are given, which is no parameter of theirs."""
         return Provide(lambda: None, sync_to_thread=False)
 
-    names = ("context", "principal", "presence", "jobs", "sampler", "streams")
+    names = ("context", "principal", "presence", "jobs", "counts", "sampler", "looks", "sessions", "streams")
     return describe(
         Litestar(
             route_handlers=HANDLERS,
@@ -218,7 +264,8 @@ async def docs() -> Response[bytes]:
 
 
 HANDLERS: Final[list[Any]] = [
-    *topics.HANDLERS, publishing.publish, *reading.HANDLERS, *groups.HANDLERS, *schedules.HANDLERS,
-    *dead_letters.HANDLERS, *traces.HANDLERS, *simple.HANDLERS, *streams.HANDLERS, *push.HANDLERS,
-    *operations.HANDLERS, openapi, docs,
+    *topics.HANDLERS, publishing.publish, *reading.HANDLERS, *search.HANDLERS, *groups.HANDLERS,
+    *group_lists.HANDLERS, *waiting_list.HANDLERS, *schedules.HANDLERS, *dead_letters.HANDLERS, *redrives.HANDLERS,
+    *traces.HANDLERS, *runs.HANDLERS, *simple.HANDLERS, *streams.HANDLERS, *live.HANDLERS, *push.HANDLERS,
+    *session.HANDLERS, *operations.HANDLERS, openapi, docs,
 ]  # fmt: skip
