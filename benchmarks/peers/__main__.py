@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import signal
 import sys
 import time
@@ -32,7 +33,7 @@ def main() -> int:
     running.add_argument("--minutes", type=float, help="begin no cell after so long; run again to go on")
     auditing = verbs.add_parser("audit", help="count syncs per ack, with strace (as root)")
     for one in (running, auditing):
-        one.add_argument("--peers", type=_words, default=[], metavar="A,B", help="names, or how they begin")
+        one.add_argument("--peers", type=_words, default=[], metavar="A,B", help="names or patterns: trine,redis-*")
         one.add_argument("--data", type=Path, metavar="FOLDER", help="for the servers' data; on a disk")
     running.add_argument(
         "--workloads", type=_words, default=[], metavar="A,B", help="W1,W3,delays: how cells begin"
@@ -112,12 +113,12 @@ def _list(console: Console) -> int:
 
 
 def _peers(asked: argparse.ArgumentParser, words: list[str]) -> list[str]:
-    """A peer's name means that peer; the beginning of names, all of them."""
+    """Names, or patterns of them."""
     if not words:
         return list(PEERS)
     found = []
     for word in words:
-        some = [word] if word in PEERS else [name for name in PEERS if name.startswith(word)]
+        some = fnmatch.filter(PEERS, word)
         if not some:
             asked.error(f"there is no peer {word!r}; there are {', '.join(PEERS)}")
         found += some

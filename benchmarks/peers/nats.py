@@ -93,7 +93,7 @@ class Nats(Peer):
                     deliver_group=group,
                     filter_subject=topic.name,
                     ack_policy=api.AckPolicy("all" if self._acks_all(topic) else "explicit"),
-                    max_ack_pending=PREFETCH * topic.consumers,
+                    max_ack_pending=(topic.prefetch or PREFETCH) * topic.consumers,
                     max_deliver=topic.deliveries_max or None,
                     ack_wait=120,
                 ),

@@ -50,6 +50,8 @@ class Topic:
     """Messages will be published for later."""
     priorities: bool = False
     """Messages will be published as high or low."""
+    prefetch: int = 0
+    """How many messages a consumer may be sent ahead; 0 is what suits the broker's throughput."""
     deliveries_max: int = 0
     """A message that was given so many times and never acked is put aside; 0 is the broker's default."""
 

@@ -151,7 +151,7 @@ class RabbitClassic(Rabbit):
 
     async def consumer(self, topic: Topic, group: str) -> Consumer:
         amqp = await Channel.open(self.amqp)
-        await amqp.call("basic_qos", prefetch_count=PREFETCH)
+        await amqp.call("basic_qos", prefetch_count=topic.prefetch or PREFETCH)
         consumer = PikaConsumer(amqp, f"{topic.name}.{group}")
         await amqp.call("basic_consume", queue=consumer.queue, on_message_callback=consumer.on_message)
         return consumer

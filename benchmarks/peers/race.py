@@ -27,7 +27,7 @@ Role = Callable[..., Awaitable[Figures]]
 
 SPAWN: Final = multiprocessing.get_context("spawn")
 READY_S: Final = 180.0
-RUN_S: Final = 900.0
+RUN_S: Final = 240.0
 """A role that takes longer hangs: the cell fails, and the next one goes on."""
 
 _numbers = itertools.count()

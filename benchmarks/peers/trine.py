@@ -84,7 +84,7 @@ class Trine(Peer):
         broker = trine.aio.connect(self.address)
         await broker.__aenter__()
         joined = broker.topic(topic.name).group(group)
-        consumer = joined.consumer(f"c{os.getpid()}-{id(broker)}", prefetch=PREFETCH)
+        consumer = joined.consumer(f"c{os.getpid()}-{id(broker)}", prefetch=topic.prefetch or PREFETCH)
         await consumer.__aenter__()
         return TrineConsumer(broker, joined, consumer)
 
