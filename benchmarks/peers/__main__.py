@@ -33,7 +33,9 @@ def main() -> int:
     running.add_argument("--minutes", type=float, help="begin no cell after so long; run again to go on")
     auditing = verbs.add_parser("audit", help="count syncs per ack, with strace (as root)")
     for one in (running, auditing):
-        one.add_argument("--peers", type=_words, default=[], metavar="A,B", help="names or patterns: trine,redis-*")
+        one.add_argument(
+            "--peers", type=_words, default=[], metavar="A,B", help="names or patterns: trine,redis-*"
+        )
         one.add_argument("--data", type=Path, metavar="FOLDER", help="for the servers' data; on a disk")
     running.add_argument(
         "--workloads", type=_words, default=[], metavar="A,B", help="W1,W3,delays: how cells begin"

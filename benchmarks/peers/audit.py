@@ -45,7 +45,7 @@ def audit(peer: Peer, console: Console) -> dict[str, Any]:
         f"of a batch of 100{'' if kept else '  [red]not what it says[/red]'}",
         highlight=False,
     )
-    return {**found, "kept": kept}
+    return {**found, "durability": peer.durability, "kept": kept}
 
 
 def _counted(peer: Peer, batch: int) -> dict[str, float]:

@@ -7,11 +7,12 @@ repeated at most, and the quietest are kept. A cell that fails does not cost the
 from __future__ import annotations
 
 import contextlib
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import psutil
 from rich.console import Console
@@ -25,7 +26,8 @@ from benchmarks.peers.workloads import publish
 
 NOISY_CORES = 0.25
 """What others may use during a run."""
-PATIENCE_S = 10.0
+PATIENCE_S: Final[dict[Size, float]] = {"full": 10.0, "quick": 1.0, "small": 0.0}
+"""How long a run waits for the machine to be idle."""
 START_S = 8.0
 """What starting and warming up a peer takes, for the estimate."""
 
@@ -48,7 +50,7 @@ class Runner:
         self.console.print(f"{count} cells of {len(todo)} peers, about {minutes:.0f} minutes")
         if todo and (again or not self.record.content["limits"]):
             self.record.content["limits"] = limits.of_the_disk(self.root)
-            self.record.write()
+        self.record.write()
         for name, some in todo.items():
             if self._over():
                 return False
@@ -131,8 +133,7 @@ class Runner:
         tries = 0
         while tries < most and sum(_quiet(one) for one in runs) < repeats:
             tries += 1
-            if self.size != "small":
-                await_quiet()
+            await_quiet(PATIENCE_S[self.size])
             figures = cell.run(peer, self.size)
             if "drain" in figures:  # one store that answered several questions
                 return dict(figures)
@@ -140,9 +141,9 @@ class Runner:
         return {"runs": sorted(runs, key=lambda one: one["others_cores"])[:repeats]}
 
 
-def await_quiet() -> None:
-    """Until next to nothing runs on this machine, for a while."""
-    deadline = time.monotonic() + PATIENCE_S
+def await_quiet(seconds: float) -> None:
+    """Until next to nothing runs on this machine, but no longer than that."""
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if psutil.cpu_percent(0.2) / 100 * (psutil.cpu_count() or 1) < NOISY_CORES:
             return
@@ -177,8 +178,6 @@ SHOWN = (
 @contextlib.contextmanager
 def data_folder(given: Path | None) -> Iterator[Path]:
     """A folder that servers with a user of their own can get at."""
-    import tempfile
-
     with tempfile.TemporaryDirectory(dir=given or "/var/tmp", prefix="trine-peers-") as made:
         folder = Path(made)
         folder.chmod(0o755)

@@ -21,7 +21,6 @@ def to_groups(peer: Peer, *, groups: int, messages: int, seconds: float) -> Figu
         raise Cannot("a message goes to one queue only")
     topic = fresh_topic(groups=tuple(f"g{number}" for number in range(groups)), ack="batch")
     asyncio.run(peer.reset(topic))
-    before = peer.disk_bytes()
     total = SPAWN.Value("q", -1)
     publisher = {"topic": topic, "messages": messages, "seconds": seconds, "total": total}
     (sender, *receivers), cpu = race(
@@ -29,7 +28,6 @@ def to_groups(peer: Peer, *, groups: int, messages: int, seconds: float) -> Figu
         (publish, publisher),
         *[(receive, {"topic": topic, "group": group, "total": total}) for group in topic.groups],
     )
-    grown = peer.disk_bytes() - before
     asyncio.run(peer.drop(topic))
     got = sum(one["messages"] for one in receivers)
     spent = max(one["end"] for one in receivers) - sender["begun"]
@@ -40,7 +38,6 @@ def to_groups(peer: Peer, *, groups: int, messages: int, seconds: float) -> Figu
         "seconds": spent,
         "rate": got / spent,
         "publish_rate": sender["messages"] / (sender["end"] - sender["begun"]),
-        "disk_per_message": grown / sender["messages"],
     }
 
 

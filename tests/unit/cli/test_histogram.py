@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -37,7 +38,7 @@ def test_rows_lie_between_round_numbers_and_leave_no_gap() -> None:
     assert [count for _, _, count in rows if count] == [3, 1, 1]
     assert rows[0][:2] == (0.2, 0.5)
     assert rows[-1][:2] == (1000, 2000)
-    assert all(earlier[1] == later[0] for earlier, later in zip(rows, rows[1:], strict=False))
+    assert all(earlier[1] == later[0] for earlier, later in pairwise(rows))
 
 
 @pytest.mark.parametrize("ms", [0.0, 0.0004, 0.001, 1.0, 10.0, 99_999_999.0])
