@@ -21,6 +21,7 @@ from benchmarks.peers.run import Runner, data_folder
 
 RESULTS = Path(__file__).parent.parent / "results"
 PAGES = Path(__file__).parent.parent.parent / "docs" / "benchmarks"
+"""Of full runs; those of others are only for a look."""
 
 
 def main() -> int:
@@ -47,7 +48,7 @@ def main() -> int:
     ):
         one.add_argument("--size", choices=SIZES, default="full")
         one.add_argument("--json", type=Path, metavar="FILE", help="the record")
-    reporting.add_argument("--to", type=Path, default=PAGES, metavar="FOLDER")
+    reporting.add_argument("--to", type=Path, metavar="FOLDER", help="docs/benchmarks, if the size is full")
     verbs.add_parser("list", help="peers and cells")
     verbs.add_parser("install", help="the servers, from Debian's packages")
     given = asked.parse_args()
@@ -61,7 +62,8 @@ def main() -> int:
     if given.verb == "report":
         if not path.exists():
             asked.error(f"{path} is not there; `make bench-peers` makes it")
-        for made in pages.write(path, given.to):
+        folder = given.to or (PAGES if given.size == "full" else RESULTS / f"pages-{given.size}")
+        for made in pages.write(path, folder):
             console.print(made, highlight=False)
         return 0
     names = _peers(asked, given.peers)
@@ -70,20 +72,20 @@ def main() -> int:
             asked.error(
                 f"{root} is in memory, where a sync says nothing; name a folder on a disk with --data"
             )
-        return (
-            _run(given, names, path, root, console)
-            if given.verb == "run"
-            else _audit(given, names, path, root, console)
-        )
+        work = _run if given.verb == "run" else _audit
+        try:
+            return work(given, names, path, root, console)
+        except KeyboardInterrupt:
+            console.print("interrupted; what was measured is kept, and the same command goes on there")
+            return 130
 
 
 def _run(given: argparse.Namespace, names: list[str], path: Path, root: Path, console: Console) -> int:
     cells = chosen(given.size, given.workloads)
     partly = bool(given.peers or given.workloads)
-    record = Record.open(path, given.size, root, given.fresh)
-    if record.ended and not partly:
-        console.print(f"{path} is a finished run: another one begins")
-        record = Record.open(path, given.size, root, anew=True)
+    record = Record.open(path, given.size, root)
+    if given.fresh or (record.ended and not partly):
+        record = record.anew(root)
     deadline = float("inf") if given.minutes is None else time.monotonic() + given.minutes * 60
     runner = Runner(record, given.size, root, console, deadline)
     whole = runner.measure(names, cells, again=partly)
@@ -98,10 +100,13 @@ def _audit(given: argparse.Namespace, names: list[str], path: Path, root: Path, 
     if why := audit.missing():
         console.print(f"no audit: {why}")
         return 0
-    record = Record.open(path, given.size, root, anew=False)
+    record = Record.open(path, given.size, root)
     for name in names:
         if PEERS[name].missing() is None:
-            record.content["audit"][name] = audit.audit(PEERS[name](root), console)
+            try:
+                record.content["audit"][name] = audit.audit(PEERS[name](root), console)
+            except Exception as error:  # the others are counted whatever became of it
+                console.print(f"{name:20} [red]not counted:[/red] {error}", highlight=False)
             record.write()
     return 0
 

@@ -55,6 +55,8 @@ def _counted(peer: Peer, batch: int) -> dict[str, float]:
             ["strace", "-f", "-q", "-e", CALLS, "-o", log.name, *pids], stderr=subprocess.DEVNULL
         )
         time.sleep(ATTACH_S)
+        if tracer.poll() is not None:
+            raise RuntimeError("strace cannot attach to the server: run the audit as root")
         try:
             if batch == 1:
                 figures = publish.singly(peer, size=100, seconds=SECONDS)

@@ -27,9 +27,9 @@ class Record:
     content: dict[str, Any]
 
     @classmethod
-    def open(cls, path: Path, size: Size, folder: Path, anew: bool) -> Record:
-        """The one that is there, or a new one."""
-        if path.exists() and not anew:
+    def open(cls, path: Path, size: Size, folder: Path) -> Record:
+        """The one that is there, or a new one; `folder` is where the servers keep their data."""
+        if path.exists():
             content = json.loads(path.read_text())
             if content.get("version") == VERSION and content.get("size") == size:
                 return cls(path, content)
@@ -39,6 +39,14 @@ class Record:
             "peers": {}, "skipped": {}, "limits": {}, "audit": {},
         }  # fmt: skip
         return cls(path, content)
+
+    def anew(self, folder: Path) -> Record:
+        """An empty one in the place of this one, which is kept beside it."""
+        if self.path.exists():
+            self.path.rename(
+                self.path.with_name(f"{self.path.stem}-{self.content['began'][:19].replace(':', '')}.json")
+            )
+        return Record.open(self.path, self.content["size"], folder)
 
     @property
     def ended(self) -> bool:

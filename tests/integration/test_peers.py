@@ -25,7 +25,7 @@ OTHERS = [name for name, kind in PEERS.items() if kind.broker != "Trine"]
 
 
 def measured(root: Path, names: list[str], cells: list[Cell], *, again: bool = False) -> dict[str, Any]:
-    record = Record.open(root / "record.json", "small", root, anew=False)
+    record = Record.open(root / "record.json", "small", root)
     runner = Runner(record, "small", root, Console(quiet=True))
     assert runner.measure(names, cells, again=again)
     return json.loads((root / "record.json").read_text())  # type: ignore[no-any-return]
@@ -95,6 +95,18 @@ def test_what_is_measured_is_kept_and_what_failed_is_tried_again(tmp_path: Path)
     assert content["peers"]["trine"]["cells"]["bad"]["error"] == "ValueError: broken"
     measured(tmp_path, ["trine"], cells)
     assert (len(good), len(bad)) == (1, 2)
+
+
+def test_a_new_record_keeps_the_old_one(tmp_path: Path) -> None:
+    record = Record.open(tmp_path / "peers.json", "small", tmp_path)
+    record.content["ended"] = "2026-11-18T20:00:00+00:00"
+    record.write()
+    other = record.anew(tmp_path)
+    other.write()
+    assert not other.ended
+    kept = next(path for path in tmp_path.glob("peers-*.json"))
+    assert Record.open(kept, "small", tmp_path).ended
+    assert not Record.open(tmp_path / "peers.json", "quick", tmp_path).ended  # of another size: not this one
 
 
 def test_what_cannot_be_done_is_said_and_not_tried_again(tmp_path: Path) -> None:
