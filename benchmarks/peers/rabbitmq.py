@@ -105,8 +105,8 @@ class RabbitClassic(Rabbit):
     name = "rabbit-classic"
     client = "pika (AsyncioConnection)"
     modules = ("pika",)
-    durability: ClassVar[Class] = "synced"
-    promise = "durable classic queue (version 2), persistent messages, publisher confirms"
+    durability: ClassVar[Class] = "written"
+    promise = "durable classic queue (version 2), persistent messages, publisher confirms; not synced before, as strace shows"
     acks = "sent, never answered or synced; the clock stops when the broker has taken them in"
     queue_arguments: ClassVar[dict[str, Any]] = {"x-queue-version": 2}
     has_ranks: ClassVar[bool] = True
@@ -161,7 +161,8 @@ class RabbitQuorum(RabbitClassic):
     """Raft's log and its sync, on one node: nothing is replicated."""
 
     name = "rabbit-quorum"
-    promise = "quorum queue (one node), publisher confirms"
+    durability = "synced"
+    promise = "quorum queue (one node), publisher confirms after the sync of Raft's log"
     queue_arguments: ClassVar[dict[str, Any]] = {"x-queue-type": "quorum"}
     has_ranks = False
 
