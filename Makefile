@@ -3,14 +3,22 @@
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?=
+QUICK ?=
+PEERS ?=
+WORKLOADS ?=
+MINUTES ?=
+FRESH ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 STAMP := $(VENV)/.setup-done
+BENCH_STAMP := $(VENV)/.bench-done
+SIZE := $(if $(QUICK),quick,full)
+RUN_PEERS := $(BIN)/python -m benchmarks.peers
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run run-embedded test check test-slow test-soak bench bench-small format generate lock clean
+.PHONY: help setup run run-embedded test check test-slow test-soak bench bench-small bench-peers bench-audit bench-report format generate lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +60,24 @@ bench: setup ## the benchmarks at full size
 bench-small: setup ## the benchmarks at the size of `make test`
 	$(BIN)/python -m benchmarks --small
 
+bench-peers: $(BENCH_STAMP) ## Trine beside other brokers: QUICK=1, PEERS=a,b WORKLOADS=W1,W3 MINUTES=60 FRESH=1; goes on after Ctrl-C
+	@$(RUN_PEERS) install
+	$(RUN_PEERS) run --size $(SIZE) $(if $(PEERS),--peers '$(PEERS)') $(if $(WORKLOADS),--workloads '$(WORKLOADS)') \
+		$(if $(MINUTES),--minutes $(MINUTES)) $(if $(FRESH),--fresh)
+	$(if $(PEERS)$(WORKLOADS),,$(RUN_PEERS) audit --size $(SIZE))
+	$(RUN_PEERS) report --size $(SIZE)
+
+bench-audit: $(BENCH_STAMP) ## how many syncs an ack of each broker has, counted by strace
+	@$(RUN_PEERS) install
+	$(RUN_PEERS) audit --size $(SIZE) $(if $(PEERS),--peers '$(PEERS)')
+
+bench-report: $(BENCH_STAMP) ## docs/benchmarks from what was measured last, or QUICK=1
+	$(RUN_PEERS) report --size $(SIZE)
+
+$(BENCH_STAMP): $(STAMP)
+	@$(PIP) install -c constraints.txt -e ".[dev,bench]"
+	@touch $@
+
 format: setup ## put imports and layout in order
 	$(BIN)/ruff check --select I --fix .
 	$(BIN)/ruff format .
@@ -62,7 +88,7 @@ generate: setup ## write the sync broker from the async one
 lock: ## take the newest allowed versions into constraints.txt
 	@clean=$$(mktemp -d) && trap 'rm -rf "$$clean"' EXIT && \
 	$(PYTHON) -m venv "$$clean" && \
-	"$$clean/bin/python" -m pip --quiet --disable-pip-version-check install --upgrade setuptools ".[dev]" && \
+	"$$clean/bin/python" -m pip --quiet --disable-pip-version-check install --upgrade setuptools ".[dev,bench]" && \
 	"$$clean/bin/python" -m pip --disable-pip-version-check freeze --all --exclude trine --exclude pip > "$$clean/constraints.txt" && \
 	cp "$$clean/constraints.txt" constraints.txt && \
 	echo "constraints.txt has $$(wc -l < constraints.txt) packages"

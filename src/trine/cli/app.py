@@ -47,7 +47,7 @@ VERBS: Final[dict[str, Mount]] = {
     "sql": lambda holder, module: verb(holder, "sql")(module.sql),
     "pipeline": _verbs_of("pipeline"),
     "redrive": lambda holder, module: verb(holder, "redrive")(module.redrive),
-    "bench": lambda holder, module: verb(holder, "bench", makes=True)(module.bench),
+    "bench": _verbs_of("bench"),
     "config": _verbs_of("config"),
     "key": _verbs_of("key"),
     "context": _verbs_of("context"),

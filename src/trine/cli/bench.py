@@ -1,68 +1,186 @@
-"""`trine bench`: how fast this broker is from here: publish, consume, and from publish to delivery."""
+"""`trine bench`: how fast this broker is from here.
+
+`trine bench publish`, `consume` and `latency` measure one thing each; `trine bench` alone measures all three.
+"""
 
 from __future__ import annotations
 
-import struct
-import threading
-import time
-import uuid
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Final
+import dataclasses
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
 
+from trine.cli import load
+from trine.cli.load import STAMP, Shape
 from trine.cli.session import Session
+from trine.cli.verb import verb
+from trine.model.duration import duration_ms
+from trine.model.errors import InvalidOption
 from trine.model.limits import RECEIVE_MAX
 
-if TYPE_CHECKING:
-    from trine import Consumer, Topic
+ALL = "all"
+MESSAGES: Final = 100_000
+TIMED_S: Final = 5.0
+"""How long `latency` goes on if nothing is said of it."""
 
-STAMP: Final = struct.Struct("<q")
-"""When a message was published, ns, at the head of its value."""
-
-PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
-QUIET: Final = "10s"
-"""A consumer that is given nothing for so long, while messages are owed to it, gives up."""
+RATE: Final = 1_000
+CONNECTIONS_MAX: Final = 256
 
 
-def bench(
+class Verbs(TyperGroup):
+    """No verb is all of them."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or args[0] not in (*self.commands, "--help", "-h"):
+            args = [ALL, *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(cls=Verbs, help="Measure how fast the broker is from here.")
+
+Messages = Annotated[
+    int | None, typer.Option("--messages", "-n", min=1, help="How many; or for how long: --duration.")
+]
+Duration = Annotated[
+    str | None, typer.Option("--duration", "-t", metavar="TIME", help="For how long, e.g. 30s.")
+]
+Size = Annotated[int, typer.Option("--size", "-s", min=STAMP.size, help="Bytes of a value.")]
+Batch = Annotated[
+    int,
+    typer.Option("--batch", "-b", min=1, max=RECEIVE_MAX, help="Messages of a publish, and of a receive."),
+]
+Durability = Annotated[str, typer.Option("--durability", help="memory, written or synced.")]
+Partitions = Annotated[int, typer.Option("--partitions", "-p", min=1, help="Of the topic.")]
+Connections = Annotated[
+    int, typer.Option("--connections", "-c", min=1, max=CONNECTIONS_MAX, help="At once, a thread for each.")
+]
+Rate = Annotated[
+    int | None, typer.Option("--rate", "-r", min=1, help="Messages a second; else as fast as it goes.")
+]
+TimedRate = Annotated[
+    int, typer.Option("--rate", "-r", min=1, help="Messages a second while latency is measured.")
+]
+
+
+@verb(app, "publish", makes=True)
+def publish(
     session: Session,
-    messages: Annotated[
-        int, typer.Option("--messages", "-n", min=1, help="To publish and consume.")
-    ] = 100_000,
-    size: Annotated[int, typer.Option("--size", "-s", min=STAMP.size, help="Bytes of a value.")] = 100,
-    batch: Annotated[
-        int, typer.Option("--batch", "-b", min=1, max=RECEIVE_MAX, help="Messages a publish, and a receive.")
-    ] = 1000,
-    durability: Annotated[str, typer.Option("--durability", help="memory, written or synced.")] = "synced",
-    partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, help="Of the topic.")] = 6,
-    rate: Annotated[
-        int, typer.Option("--rate", min=1, help="Messages a second while latency is measured.")
-    ] = 1000,
+    messages: Messages = None,
+    duration: Duration = None,
+    size: Size = 100,
+    batch: Batch = 1000,
+    durability: Durability = "synced",
+    partitions: Partitions = 6,
+    connections: Connections = 1,
+    rate: Rate = None,
+) -> None:
+    """Publish in batches, each answered before the next of its connection."""
+    shape = _shape(messages, duration, size, batch, durability, partitions, connections, rate)
+    with load.own_topic(session, shape) as topic:
+        result = load.run(session, "publish", shape, load.publishers(session, topic.name, shape))
+    _show(session, shape, [result], {"a publish": result["times"]})
+
+
+@verb(app, "consume", makes=True)
+def consume(
+    session: Session,
+    messages: Messages = None,
+    duration: Duration = None,
+    size: Size = 100,
+    batch: Batch = 1000,
+    durability: Durability = "synced",
+    partitions: Partitions = 6,
+    connections: Connections = 1,
+) -> None:
+    """Receive and ack a backlog in batches; --duration ends it earlier."""
+    shape = _shape(messages or MESSAGES, duration, size, batch, durability, partitions, connections, None)
+    with load.own_topic(session, shape) as topic:
+        result = _consumed(session, topic.name, shape, filled=False)
+    _show(session, shape, [result], {"a receive and its ack": result["times"]})
+
+
+@verb(app, "latency", makes=True)
+def latency(
+    session: Session,
+    messages: Messages = None,
+    duration: Duration = None,
+    size: Size = 100,
+    durability: Durability = "synced",
+    partitions: Partitions = 6,
+    connections: Connections = 1,
+    rate: TimedRate = RATE,
+) -> None:
+    """Publish single messages at a steady rate, and time each from when it was due to its receive."""
+    if messages is None and duration is None:
+        duration = f"{TIMED_S}s"
+    shape = _shape(messages, duration, size, 100, durability, partitions, connections, rate)
+    with load.own_topic(session, shape) as topic:
+        result = _passed(session, topic.name, shape)
+    _show(session, shape, [result], {"publish to receive": result["times"]})
+
+
+@verb(app, ALL, makes=True)
+def everything(
+    session: Session,
+    messages: Messages = None,
+    size: Size = 100,
+    batch: Batch = 1000,
+    durability: Durability = "synced",
+    partitions: Partitions = 6,
+    connections: Connections = 1,
+    rate: TimedRate = RATE,
     timed: Annotated[
         int, typer.Option("--timed", min=0, help="Messages to measure latency with; 0 leaves it out.")
     ] = 2000,
 ) -> None:
-    """Measure publishing, consuming, and the time from publish to delivery.
+    """Publish, consume what was published, and measure latency."""
+    shape = _shape(messages, None, size, batch, durability, partitions, connections, None)
+    with load.own_topic(session, shape) as topic:
+        published = load.run(session, "publish", shape, load.publishers(session, topic.name, shape))
+        results = [published, _consumed(session, topic.name, shape, filled=True)]
+        times = {}
+        if timed:
+            paced = dataclasses.replace(shape, messages=timed, batch=100, rate=rate)
+            passed = _passed(session, topic.name, paced)
+            times = {"publish to receive": passed["times"]}
+    _show(session, dataclasses.replace(shape, rate=rate), results, times)
 
-    The topic is made for it and deleted afterwards, also when it is interrupted.
-    """
-    topic = session.broker.create_topic(
-        f"trine-bench-{uuid.uuid4().hex[:12]}", partitions=partitions, durability=durability
-    )
-    results: list[dict[str, Any]] = []
-    try:
-        results.append(_publish(session, topic, messages, size, batch))
-        results.append(_consume(session, topic, messages, size, batch, durability))
-        spans = _latency(session, topic, timed, size, rate, durability) if timed else []
-    finally:
-        topic.delete()
-    latency = _percentiles(spans)
+
+def _shape(
+    messages: int | None, duration: str | None, size: int, batch: int, durability: str, partitions: int,
+    connections: int, rate: int | None,
+) -> Shape:  # fmt: skip
+    span = None if duration is None else duration_ms(duration, what="--duration") / 1000
+    if span == 0:
+        raise InvalidOption("--duration is 0; give it some time, e.g. 10s")
+    return Shape(
+        messages=MESSAGES if messages is None and span is None else messages, duration_s=span, size=size,
+        batch=batch, durability=durability, partitions=partitions, connections=connections, rate=rate,
+    )  # fmt: skip
+
+
+def _consumed(session: Session, topic: str, shape: Shape, *, filled: bool) -> dict[str, Any]:
+    session.broker.topic(topic).create_group(load.GROUP, durability=shape.durability)
+    if not filled:
+        load.fill(session, session.broker.topic(topic), shape)
+    return load.run(session, "receive and ack", shape, load.consumers(session, topic, shape))
+
+
+def _passed(session: Session, topic: str, shape: Shape) -> dict[str, Any]:
+    at_end = session.broker.topic(topic).create_group(load.TIMED, start="latest", durability=shape.durability)
+    return load.run(session, "latency", shape, load.passing_through(session, topic, at_end.name, shape))
+
+
+def _show(session: Session, shape: Shape, results: list[dict[str, Any]], times: dict[str, Any]) -> None:
+    rates = [{word: value for word, value in one.items() if word != "times"} for one in results]
     if session.json:
+        latency = next(iter(times.values()), None)
         session.document(
             {
-                "messages": messages, "size": size, "batch": batch, "durability": durability,
-                "partitions": partitions, "rates": results, "latency_ms": latency, "rate": rate,
+                **dataclasses.asdict(shape), "rates": rates,
+                "latency_ms": {} if latency is None else latency.percentiles(),
+                "times_ms": {what: one.as_dict() for what, one in times.items()},
             }
         )  # fmt: skip
         return
@@ -76,102 +194,14 @@ def bench(
                 f"{one['per_second']:,.0f}",
                 f"{one['mb_per_second']:.1f}",
             ]
-            for one in results
+            for one in rates
         ],
     )
-    if latency:
+    for what, one in times.items():
+        if not len(one):
+            continue
         session.line("")
-        session.line(f"publish to delivery, {len(spans):,} messages at {rate:,}/s, ms:")
-        session.line("  ".join(f"{name} {span:.2f}" for name, span in latency.items()))
-
-
-def _publish(session: Session, topic: Topic, messages: int, size: int, batch: int) -> dict[str, Any]:
-    value = bytes(size)
-    began = time.perf_counter()
-    with session.progress("publish", messages) as reached:
-        sent = 0
-        while sent < messages:
-            sent += len(topic.publish_many([value] * min(batch, messages - sent)))
-            reached(sent)
-    return _rate("publish", messages, size, time.perf_counter() - began)
-
-
-def _consume(
-    session: Session, topic: Topic, messages: int, size: int, batch: int, durability: str
-) -> dict[str, Any]:
-    with (
-        topic.group("bench", durability=durability).consumer("bench") as consumer,
-        session.progress("receive and ack", messages) as reached,
-    ):
-        began = time.perf_counter()
-        got = 0
-        while got < messages:
-            received = consumer.receive(max=batch, wait=QUIET)
-            if not received:
-                break
-            got += consumer.ack(received)
-            reached(got)
-        return _rate("receive and ack", got, size, time.perf_counter() - began)
-
-
-def _rate(what: str, messages: int, size: int, seconds: float) -> dict[str, Any]:
-    return {
-        "what": what,
-        "messages": messages,
-        "seconds": seconds,
-        "per_second": messages / seconds,
-        "mb_per_second": messages * size / seconds / 1e6,
-    }
-
-
-def _latency(
-    session: Session, topic: Topic, timed: int, size: int, rate: int, durability: str
-) -> list[float]:
-    """Milliseconds from before a publish to after its receive, at a steady rate, on one clock."""
-    group = topic.create_group("latency", start="latest", durability=durability)
-    spans: list[float] = []
-    rest = bytes(size - STAMP.size)
-    failed: list[BaseException] = []
-    with group.consumer("bench") as consumer, session.progress("latency", timed) as reached:
-        receiving = threading.Thread(
-            target=_caught, args=(failed, lambda: _receive(consumer, spans, timed)), daemon=True
-        )
-        receiving.start()
-        began = time.perf_counter()
-        for number in range(timed):
-            pause = began + number / rate - time.perf_counter()
-            if pause > 0:
-                time.sleep(pause)
-            topic.publish(STAMP.pack(time.perf_counter_ns()) + rest)
-            reached(number + 1)
-        receiving.join()
-    if failed:
-        raise failed[0]
-    return spans
-
-
-def _receive(consumer: Consumer, spans: list[float], timed: int) -> None:
-    while len(spans) < timed:
-        received = consumer.receive(max=100, wait=QUIET)
-        now = time.perf_counter_ns()
-        if not received:
-            return
-        spans += [(now - STAMP.unpack_from(message.value or b"")[0]) / 1e6 for message in received]
-        consumer.ack(received)
-
-
-def _caught(failed: list[BaseException], work: Callable[[], None]) -> None:
-    try:
-        work()
-    except BaseException as error:
-        failed.append(error)
-
-
-def _percentiles(spans: list[float]) -> dict[str, float]:
-    if not spans:
-        return {}
-    ordered = sorted(spans)
-    found = {
-        name: ordered[min(int(len(ordered) * share), len(ordered) - 1)] for name, share in PERCENTILES.items()
-    }
-    return {**found, "max": ordered[-1]}
+        session.line(f"{what}, {len(one):,} times, ms:")
+        session.line("  ".join(f"{name} {span:.2f}" for name, span in one.percentiles().items()))
+        session.line("")
+        session.text("\n".join(one.drawn()))

@@ -12,7 +12,7 @@ import os
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
 from trine.cli.interrupts import Interrupted, interrupts
 from trine.cli.safe import printable, safe_json
@@ -34,6 +34,14 @@ COUNT_EVERY: Final = 1000
 """Items between two looks at how many they are."""
 
 T = TypeVar("T")
+
+
+class Reached(Protocol):
+    """How far work is, and what is to be said beside the bar from now on."""
+
+    def __call__(self, so_far: float, told: str | None = None) -> None: ...
+
+
 Record = dict[str, Any]
 Column = Callable[[Record], object]
 
@@ -146,13 +154,13 @@ class Session:
         print(printable(sentence), file=sys.stderr, flush=True)
 
     @contextlib.contextmanager
-    def progress(self, what: str, total: float | None) -> Iterator[Callable[[float], None]]:
+    def progress(self, what: str, total: float | None) -> Iterator[Reached]:
         """A bar on stderr, if somebody looks and the end is known; gives a function that takes how far it is.
 
         Between two steps is also where work can be interrupted.
         """
         if total is None or not self.watched:
-            yield lambda reached: interrupts.check()
+            yield lambda so_far, told=None: interrupts.check()
             return
         from rich.console import Console
         from rich.progress import (
@@ -177,9 +185,9 @@ class Session:
         ) as bar:
             task = bar.add_task(what, total=total)
 
-            def reached(so_far: float) -> None:
+            def reached(so_far: float, told: str | None = None) -> None:
                 interrupts.check()
-                bar.update(task, completed=so_far)
+                bar.update(task, completed=so_far, description=None if told is None else printable(told))
 
             yield reached
 

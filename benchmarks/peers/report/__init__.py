@@ -1,0 +1,1 @@
+"""Tables, charts and pages from what was measured, and from nothing else."""

@@ -1,0 +1,132 @@
+"""What a thousand of something costs: idle consumers, each with a connection of its own, and topics."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from benchmarks.peers.peer import Peer, Topic
+from benchmarks.peers.race import SPAWN, Figures, Ready, fresh_topic, percentile, race
+from benchmarks.peers.workloads.publish import publish_singly
+
+SIZE = 100
+TOGETHER = 50
+"""Connections made at once."""
+
+
+def idle_consumers(peer: Peer, *, consumers: int, seconds: float) -> Figures:
+    """They wait for work on a topic of their own, while another one is published to."""
+    waiting, busy = fresh_topic(), fresh_topic()
+    asyncio.run(peer.reset(waiting))
+    asyncio.run(peer.reset(busy))
+    memory = peer.memory_bytes()
+    over = SPAWN.Event()
+    (_, watched, published), cpu = race(
+        peer,
+        (wait_idle, {"topic": waiting, "consumers": consumers, "over": over}),
+        (watch, {"seconds": seconds, "processes": [one.pid for one in peer.processes()]}),
+        (publish_after, {"topic": busy, "size": SIZE, "seconds": seconds, "over": over}),
+    )
+    asyncio.run(peer.drop(waiting))
+    asyncio.run(peer.drop(busy))
+    return {
+        **cpu,
+        **watched,
+        "consumers": consumers,
+        "memory_per_consumer": max(0, watched["memory"] - memory) / consumers,
+        "rate": published["messages"] / published["seconds"],
+        "p99_us": published["p99_us"],
+    }
+
+
+async def wait_idle(peer: Peer, ready: Ready, *, topic: Topic, consumers: int, over: Any) -> Figures:
+    made = []
+    for first in range(0, consumers, TOGETHER):
+        some = min(TOGETHER, consumers - first)
+        made += await asyncio.gather(*(peer.consumer(topic, topic.groups[0]) for _ in range(some)))
+    for one in made:
+        await one.wait_idle()
+    await ready()
+    while not over.is_set():  # not a blocking wait: clients answer heartbeats meanwhile
+        await asyncio.sleep(0.05)
+    return {"messages": 0}
+
+
+async def watch(peer: Peer, ready: Ready, *, seconds: float, processes: list[int]) -> Figures:
+    """The servers' CPU and memory while nothing but waiting goes on."""
+    import psutil
+
+    servers = [psutil.Process(pid) for pid in processes]
+    await ready()
+    used, begun = sum(sum(one.cpu_times()[:2]) for one in servers), time.monotonic()
+    await asyncio.sleep(seconds)
+    spent = sum(sum(one.cpu_times()[:2]) for one in servers) - used
+    memory = sum(one.memory_full_info().pss for one in servers)
+    return {"idle_cpu_percent": 100 * spent / (time.monotonic() - begun), "memory": memory}
+
+
+async def publish_after(
+    peer: Peer, ready: Ready, *, topic: Topic, size: int, seconds: float, over: Any
+) -> Figures:
+    async def once_quiet() -> None:
+        await ready()
+        await asyncio.sleep(seconds + 0.2)  # the watch is over by then
+
+    try:
+        return await publish_singly(peer, once_quiet, topic=topic, size=size, seconds=seconds)
+    finally:
+        over.set()
+
+
+def topics(peer: Peer, *, count: int, seconds: float) -> Figures:
+    """Made one after the other; then a message to each in turn, each acked before the next, over one connection."""
+    made = [fresh_topic() for _ in range(count)]
+    memory = peer.memory_bytes()
+    begun = time.monotonic()
+    asyncio.run(_make(peer, made, seconds * 20))
+    spent = time.monotonic() - begun
+    (result,), cpu = race(peer, (publish_around, {"topics": made, "seconds": seconds}))
+    grown = max(0, peer.memory_bytes() - memory)
+    asyncio.run(_drop(peer, made))
+    return {
+        **cpu,
+        **result,
+        "topics": count,
+        "create_ms": spent / count * 1e3,
+        "memory_per_topic": grown / count,
+        "rate": result["messages"] / result["seconds"],
+    }
+
+
+async def _make(peer: Peer, made: list[Topic], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    for number, topic in enumerate(made):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"only {number} topics were made in {seconds:.0f} s")
+        await peer.reset(topic)
+
+
+async def _drop(peer: Peer, made: list[Topic]) -> None:
+    for topic in made:
+        await peer.drop(topic)
+
+
+async def publish_around(peer: Peer, ready: Ready, *, topics: list[Topic], seconds: float) -> Figures:
+    producer = await peer.producer(topics[0])
+    payload = bytes(SIZE)
+    for topic in topics:  # what is made when a topic is first published to is made now
+        await producer.turn_to(topic)
+        await producer.publish(payload)
+    await ready()
+    laps = []
+    begun = before = time.monotonic()
+    while before - begun < seconds:
+        await producer.turn_to(topics[len(laps) % len(topics)])
+        await producer.publish(payload)
+        after = time.monotonic()
+        laps.append(after - before)
+        before = after
+    await producer.close()
+    laps.sort()
+    return {"messages": len(laps), "seconds": before - begun, "p99_us": percentile(laps, 0.99) * 1e6}
