@@ -13,9 +13,10 @@ from trine.client.link import Link, Lost, Part
 from trine.model.message import PublishReceipt
 
 if TYPE_CHECKING:
-    from trine.client.leases import Lease
+    from trine.client.leases import Lease, Leased
     from trine.client.session import Session
     from trine.client.topics import Known
+    from trine.wire.bodies import Held
 
 T = TypeVar("T")
 
@@ -83,6 +84,12 @@ class AsyncCaller:
         """A property cannot ask the server: it tells what was known last."""
         work.close()
         return known
+
+    async def receive(self, session: Session, most: int, wait_ms: int) -> list[Leased]:
+        return await session.receive(most, wait_ms)
+
+    async def ack(self, session: Session, held: list[Held]) -> int:
+        return await session.ack(held)
 
     def settle(self, session: Session, lease: Lease, offset: int) -> AsyncAnswer:
         future: AsyncAnswer = asyncio.get_running_loop().create_future()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from trine.client.topics import WORDS, Known, receipt_of, single_parts
+from trine.client.topics import WORDS, Known, encode_value, receipt_of, single_parts
 from trine.log import batch
 from trine.log.alike import common_size
 from trine.model.errors import Refused
@@ -68,7 +68,7 @@ class Burst:
         known, now = self.known, self._link.now_ms()
         if self.count == 1:
             ((number, ((key, value, _),)),) = self.ones.items()
-            data = batch.encode_single(now, key, value, None, lane=self._lane, compression=known.compression)
+            data = encode_value(known, self._lane, key, value, now)
             self._link.send(Command.PUBLISH, single_parts(known, self._level, number, data), self)
             return
         batches = [(number, self._packed(ones, now)) for number, ones in self.ones.items()]

@@ -40,7 +40,8 @@ PAUSE_MAX: Final = 2.0
 LEAVE_SECONDS: Final = 5.0
 """How long closing waits for the answers of groups that are left."""
 
-U32: Final = 0xFFFF_FFFF
+CORRELATION_MAX: Final = 0x7FFF_FFFF
+"""Those above are of threads that ask by themselves (`shortcut`)."""
 # Plain numbers: a flag of an enum takes longer to test than a frame to read.
 _REPLY: Final = int(Flag.REPLY)
 _ERROR: Final = int(Flag.ERROR)
@@ -239,9 +240,36 @@ class Link:
         """What the server takes in one frame."""
         return FRAME_BYTES_MAX if self.welcome is None else self.welcome.frame_bytes_max
 
+    # --- a connection that is lent: see `shortcut`
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody waits for an answer."""
+        return bool(self._pending)
+
+    def lendable(self) -> Connection | None:
+        """The connection, if nobody but the one who asks for it needs it now."""
+        connection = self._connection
+        if not self.connected or connection is None or self._pending or self._tls is not None:
+            return None
+        if any(session.prefetch for session in self.sessions) or not connection.lendable:
+            return None
+        return connection
+
+    def adopt(self, connection: Connection, number: int, request: Request) -> None:
+        """A request that was sent over a lent connection, and is to be answered here."""
+        if connection is self._connection and self.connected:
+            self._pending[number] = request
+        elif request.safe:
+            self.send(request.command, request.parts, request.reply, safe=True)
+        else:
+            request.fail(self._over() if self._closed else self._lost())
+
+    # --- requests under way
+
     def _write(self, request: Request) -> None:
         assert self._connection is not None
-        self._correlation = number = self._correlation + 1 & U32 or 1
+        self._correlation = number = self._correlation + 1 & CORRELATION_MAX or 1
         self._pending[number] = request
         self._connection.write(write_frame(request.command, 0, number, *request.parts))
 

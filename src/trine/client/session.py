@@ -187,6 +187,16 @@ class Session:
             return self.partitions
 
     @property
+    def alive(self) -> bool:
+        """Whether it is a member over the connection there is: `live` would not have to wait."""
+        return not self._closed and self.link.connected and self._generation == self.link.generation
+
+    @property
+    def plain(self) -> bool:
+        """Whether a receive is one question to the server."""
+        return self.alive and not self.prefetch and not self._ahead
+
+    @property
     def generation(self) -> int:
         return self._generation
 
@@ -200,19 +210,23 @@ class Session:
         """Up to so many messages; waits for the first. Raises Lost if the connection broke meanwhile."""
         if self.prefetch:
             return await self._take(most, wait_ms)
-        number = await self.live()
+        await self.live()
         if self._ahead and (found := self._take_now(most)):
             return found
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        body = bodies.write_receive(number, most, wait_ms)
+        body = self.receive_body(most, wait_ms)
         self.link.send(Command.RECEIVE, (body,), _Received(self, future), bound=self._generation)
         try:
-            return self._runs(await future)
+            return self.taken(await future)
         except Closed as error:
             await asyncio.sleep(CLOSING_PAUSE)
             raise self.meant(error) from error
 
-    def _runs(self, body: bytes) -> list[Leased]:
+    def receive_body(self, most: int, wait_ms: int) -> bytes:
+        return bodies.write_receive(self._number, most, wait_ms)
+
+    def taken(self, body: bytes) -> list[Leased]:
+        """What a delivery gives."""
         _, runs = bodies.read_delivery(memoryview(body))
         for run in runs:
             self._seen[run.partition] = max(run.lease, self._seen.get(run.partition, -1))
@@ -227,7 +241,7 @@ class Session:
     # --- push
 
     def delivered(self, body: bytes) -> None:
-        for one in self._runs(body):
+        for one in self.taken(body):
             self._ahead.append(one)
             self._ahead_count += one.lease.count
         self._wake()
@@ -290,7 +304,11 @@ class Session:
     # --- settle
 
     async def ack(self, held: list[Held]) -> int:
-        return await self._settled(Command.ACK, bodies.write_ack(await self.live(), held))
+        await self.live()
+        return await self._settled(Command.ACK, self.ack_body(held))
+
+    def ack_body(self, held: list[Held]) -> bytes:
+        return bodies.write_ack(self._number, held)
 
     async def settle(self, what: int, held: list[Held], delay_ms: int, reason: str) -> int:
         number = await self.live()

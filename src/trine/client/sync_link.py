@@ -13,17 +13,24 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from trine.client.bursts import Bursts
 from trine.client.link import Link, Lost, Part
-from trine.model.errors import Closed
+from trine.client.session import CLOSING_PAUSE
+from trine.client.shortcut import Shortcut
+from trine.client.slot import Slot
+from trine.client.topics import encode_value, receipt_of, single_parts
+from trine.model.errors import Closed, TrineError
 from trine.model.message import PublishReceipt
+from trine.wire.bodies import read_settled
+from trine.wire.frames import Command
 
 if TYPE_CHECKING:
-    from trine.client.leases import Lease
+    from trine.client.leases import Lease, Leased
     from trine.client.session import Session
     from trine.client.topics import Known
+    from trine.wire.bodies import Held
 
 T = TypeVar("T")
 
@@ -34,38 +41,6 @@ Answer: TypeAlias = None
 """Of a single ack: it has been waited for."""
 Sent = Future[PublishReceipt]
 """Of a message given to a sender: `sent.result()` waits for the receipt."""
-
-
-class Slot(Generic[T]):
-    """One answer, set in the loop's thread and waited for in another: a future with nothing on it."""
-
-    __slots__ = ("_error", "_lock", "_result")
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._lock.acquire()
-        self._result: T | None = None
-        self._error: BaseException | None = None
-
-    def set_result(self, result: T) -> None:
-        self._result = result
-        self._lock.release()
-
-    def set_exception(self, exception: BaseException) -> None:
-        self._error = exception
-        self._lock.release()
-
-    def done(self) -> bool:
-        return not self._lock.locked()
-
-    def wait(self) -> T:
-        self._lock.acquire()
-        if self._error is not None:
-            try:
-                raise self._error
-            finally:
-                self._error = None  # or the traceback would keep this slot, and this slot the traceback
-        return self._result  # type: ignore[return-value]
 
 
 class LoopThread:
@@ -116,6 +91,7 @@ class Caller:
         self.link = link
         self.bursts = Bursts(link)
         self._loop = LOOP_THREAD.join()
+        self._shortcut = Shortcut(link, self._loop)
         self._ending = threading.Lock()
         self._over = False
 
@@ -132,10 +108,14 @@ class Caller:
             if self._over:
                 return
             try:
-                self.run(self.link.close())
+                self.run(self._close())
             finally:
                 self._over = True
                 LOOP_THREAD.leave()
+
+    async def _close(self) -> None:
+        await self._shortcut.close()
+        await self.link.close()
 
     def now_ms(self) -> int:
         return self.link.now_ms()
@@ -164,6 +144,9 @@ class Caller:
         task.add_done_callback(done)
 
     def request(self, command: int, *parts: Part, safe: bool = False) -> bytes:
+        answer = self._shortcut.ask(command, parts, safe=safe)
+        if answer is not None:
+            return answer
         slot: Slot[bytes] = Slot()
         self._hand(self._send, command, parts, slot, safe)
         return slot.wait()
@@ -174,7 +157,12 @@ class Caller:
     def publish(
         self, known: Known, level: int, lane: int, number: int, key: bytes | None, value: bytes
     ) -> PublishReceipt:
-        """A message that goes with all that other threads publish in this turn of the loop."""
+        """A message that goes by itself, or with all that other threads publish in this turn of the loop."""
+        if self._shortcut.open():
+            data = encode_value(known, lane, key, value, self.link.now_ms())
+            answer = self._shortcut.ask(Command.PUBLISH, single_parts(known, level, number, data))
+            if answer is not None:
+                return receipt_of(known.name, answer)
         slot: Slot[PublishReceipt] = Slot()
         self._hand(self.bursts.put, known, level, lane, number, key, value, slot)
         return slot.wait()
@@ -210,7 +198,34 @@ class Caller:
         """The server has been asked already."""
         return found
 
+    def receive(self, session: Session, most: int, wait_ms: int) -> list[Leased]:
+        if session.plain:
+            body = session.receive_body(most, wait_ms)
+            try:
+                answer = self._shortcut.ask(Command.RECEIVE, (body,), bound=session.generation)
+            except Closed as error:
+                time.sleep(CLOSING_PAUSE)
+                raise session.meant(error) from error
+            if answer is not None:
+                return session.taken(answer)
+        return self.run(session.receive(most, wait_ms))
+
+    def ack(self, session: Session, held: list[Held]) -> int:
+        answer = self._ack(session, held)
+        return self.run(session.ack(held)) if answer is None else read_settled(memoryview(answer))[0]
+
+    def _ack(self, session: Session, held: list[Held]) -> bytes | None:
+        if not session.alive:
+            return None
+        try:
+            return self._shortcut.ask(Command.ACK, (session.ack_body(held),), bound=session.generation)
+        except TrineError as error:
+            raise session.meant(error) from error
+
     def settle(self, session: Session, lease: Lease, offset: int) -> Answer:
+        if self._ack(session, [(lease.partition, lease.number, offset, 1)]) is not None:
+            lease.settle_one(offset)
+            return
         slot: Slot[bytes] = Slot()
         self._hand(session.ack_one, lease, offset, slot)
         slot.wait()

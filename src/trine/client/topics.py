@@ -102,6 +102,11 @@ def encode_one(one: Draft, known: Known, now: int) -> bytearray:
     )
 
 
+def encode_value(known: Known, lane: int, key: bytes | None, value: bytes, now: int) -> bytearray:
+    """A batch of one message without headers."""
+    return batch.encode_single(now, key, value, None, lane=lane, compression=known.compression)
+
+
 def encode_drafts(drafts: Sequence[Draft], known: Known, now: int) -> list[Batch]:
     """Batches by partition and lane, each within the limits, in the order the places were first named."""
     targets: dict[tuple[int, int], list[int]] = {}

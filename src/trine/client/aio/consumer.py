@@ -80,7 +80,7 @@ class AsyncConsumer:
         most = min(most, RECEIVE_MAX)
 
         async def once(wait_ms: int) -> list[Leased]:
-            return await self._caller.run(self._session.receive(most, wait_ms))
+            return await self._caller.receive(self._session, most, wait_ms)
 
         messages: list[AsyncMessage] = []
         shares = []
@@ -99,7 +99,7 @@ class AsyncConsumer:
         held, leases = await self._held(messages)
         if not held:
             return 0
-        count = await self._caller.run(self._session.ack(held))
+        count = await self._caller.ack(self._session, held)
         self._mark(held, leases)
         return count
 
@@ -148,7 +148,8 @@ class AsyncConsumer:
         self, messages: AsyncMessage | str | Iterable[AsyncMessage | str]
     ) -> tuple[list[Held], dict[tuple[int, int], list[Lease]]]:
         """What to name to the server, and the leases it is of."""
-        await self._caller.run(self._session.live())
+        if not self._session.alive:
+            await self._caller.run(self._session.live())
         leases: dict[tuple[int, int], list[Lease]] = {}
         if isinstance(messages, Messages) and all(self._is_own(share) for share in messages.shares):
             runs = []

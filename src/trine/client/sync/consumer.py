@@ -81,7 +81,7 @@ class Consumer:
         most = min(most, RECEIVE_MAX)
 
         def once(wait_ms: int) -> list[Leased]:
-            return self._caller.run(self._session.receive(most, wait_ms))
+            return self._caller.receive(self._session, most, wait_ms)
 
         messages: list[Message] = []
         shares = []
@@ -100,7 +100,7 @@ class Consumer:
         held, leases = self._held(messages)
         if not held:
             return 0
-        count = self._caller.run(self._session.ack(held))
+        count = self._caller.ack(self._session, held)
         self._mark(held, leases)
         return count
 
@@ -145,7 +145,8 @@ class Consumer:
         self, messages: Message | str | Iterable[Message | str]
     ) -> tuple[list[Held], dict[tuple[int, int], list[Lease]]]:
         """What to name to the server, and the leases it is of."""
-        self._caller.run(self._session.live())
+        if not self._session.alive:
+            self._caller.run(self._session.live())
         leases: dict[tuple[int, int], list[Lease]] = {}
         if isinstance(messages, Messages) and all(self._is_own(share) for share in messages.shares):
             runs = []
