@@ -1,4 +1,7 @@
-"""Stored batches that were decoded a moment ago, kept so that a small receive of a large batch decodes it once."""
+"""Stored batches that were opened a moment ago, kept so that small receives of a large batch open it once.
+
+Most are decoded. One of values alike is kept as it is: any part of it is cut out without the rest.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,10 @@ from collections import OrderedDict
 from contextlib import suppress
 
 from trine.log import batch
-from trine.log.batch import StoredRecord
+from trine.log.batch import Alike, StoredRecord
 from trine.log.log import Log
 from trine.model.errors import InvalidInput
-from trine.model.limits import DECODED_BATCHES_MAX
+from trine.model.limits import ALIKE_BATCHES_MAX, ALIKE_BYTES_MAX, DECODED_BATCHES_MAX
 
 CHUNK_BYTES = 64 * 1024
 """Read together: hundreds of single messages, or one large batch."""
@@ -42,9 +45,10 @@ def _offset(record: StoredRecord) -> int:
 
 
 class Decoded:
-    __slots__ = ("_recent", "_spans")
+    __slots__ = ("_alike", "_recent", "_spans")
 
     def __init__(self) -> None:
+        self._alike: OrderedDict[tuple[int, int], Alike] = OrderedDict()
         self._spans: OrderedDict[tuple[int, int], Span] = OrderedDict()
         self._recent: dict[int, Span] = {}
 
@@ -72,6 +76,22 @@ class Decoded:
             and first + count <= span.end
             and least <= len(span.records) == span.end - span.first
         )
+
+    def alike(self, log_id: int, first: int, count: int) -> Alike | None:
+        """A batch of values alike that was opened a moment ago and has the whole run."""
+        for (known, base), like in self._alike.items():
+            if known == log_id and base <= first and first + count <= base + like.count:
+                return like
+        return None
+
+    def open_alike(self, log_id: int, data: bytes) -> Alike | None:
+        """The batch, if its values are alike; kept, if it is not too large."""
+        like = batch.alike_in(data)
+        if like is not None and len(data) <= ALIKE_BYTES_MAX:
+            self._alike[log_id, like.base_offset] = like
+            if len(self._alike) > ALIKE_BATCHES_MAX:
+                self._alike.popitem(last=False)
+        return like
 
     def span(self, log_id: int, log: Log, offset: int) -> Span | None:
         """The span that covers the offset, or the next one after it."""
@@ -115,5 +135,7 @@ class Decoded:
     def forget(self, log_id: int) -> None:
         """The log was cut, compacted or dropped."""
         self._recent.pop(log_id, None)
+        for known in [known for known in self._alike if known[0] == log_id]:
+            del self._alike[known]
         for known in [known for known in self._spans if known[0] == log_id]:
             del self._spans[known]

@@ -75,18 +75,21 @@ class GroupPart:
         if batches is None or (
             len(batches) == 1 and count * SMALL_SHARE < batch.read_header(batches[0]).count
         ):
-            return self._cut(first, first + count, lease.lane)
+            return self._cut(first, first + count, lease.lane, batches[0] if batches else None)
         return list(batches)
 
-    def _cut(self, first: int, end: int, lane: int) -> list[bytes | bytearray]:
+    def _cut(self, first: int, end: int, lane: int, data: bytes | None) -> list[bytes | bytearray]:
         """The records of a run as batches of their own; offsets that are missing stay missing."""
+        cut = self.partition.cut(first, end - first, data)
+        if cut is not None:
+            return [cut]
         made: list[bytes | bytearray] = []
         records = self.partition.records(first, end - first)
         for start, count in runs_of(record.offset for record in records):
-            data = batch.encode_again(records[:count], lane)
+            some = batch.encode_again(records[:count], lane)
             del records[:count]
-            batch.place(data, start)
-            made.append(data)
+            batch.place(some, start)
+            made.append(some)
         return made
 
     # --- the ledger

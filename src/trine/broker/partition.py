@@ -92,8 +92,18 @@ class Partition:
         return self._decoded.records(self.log_id, self.log, first, count)
 
     def opened(self, first: int, count: int, least: int) -> bool:
-        """Whether a run was decoded a moment ago together with others, `least` in all."""
+        """Whether a run can be cut out of what was opened a moment ago, together with others, `least` in all."""
+        like = self._decoded.alike(self.log_id, first, count)
+        if like is not None:
+            return least <= like.count
         return self._decoded.has(self.log_id, first, count, least)
+
+    def cut(self, first: int, count: int, data: bytes | None) -> bytearray | None:
+        """A run as a batch of its own, without a look at its messages: if they are alike, in `data` or one opened."""
+        like = self._decoded.alike(self.log_id, first, count)
+        if like is None and data is not None:
+            like = self._decoded.open_alike(self.log_id, data)
+        return None if like is None else like.cut(first, count)
 
     def record(self, offset: int) -> StoredRecord | None:
         found = self.records(offset, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable
 
 from trine.log import batch
@@ -112,19 +111,12 @@ def leased(run: Run, origin: Origin) -> Leased:
 def records_of(data: memoryview, first: int, count: int) -> list[StoredRecord]:
     """The records of a run, out of batches that may hold more; offsets may be missing where compaction took them."""
     records: list[StoredRecord] = []
-    position = 0
+    position, end = 0, first + count
     while position < len(data):
         size = batch.read_header(data, position).size
-        records += batch.decode(data[position : position + size])
+        records += batch.decode_some(data[position : position + size], first, end)
         position += size
-    if not records or (records[0].offset >= first and records[-1].offset < first + count):
-        return records
-    low = bisect_left(records, first, key=_offset)
-    return records[low : bisect_left(records, first + count, key=_offset)]
-
-
-def _offset(record: StoredRecord) -> int:
-    return record.offset
+    return records
 
 
 def merge(offsets: Iterable[tuple[int, int, int]]) -> list[Held]:

@@ -19,10 +19,10 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-COUNT_MAX: Final = 4096
+COUNT_MAX: Final = 16_384
 """Records of one batch that take this way: heads of as many are kept."""
-SIZES_MAX: Final = 32
-"""Lengths whose heads are kept (5 MB in all)."""
+SIZES_MAX: Final = 16
+"""Lengths whose heads are kept (1 MB each at the most)."""
 CHUNK_MAX: Final = 512
 """Records unpacked by one call, and powers of two below it for the rest: a count needs no layout of its own."""
 END: Final = b"\0"
@@ -53,13 +53,20 @@ def write(values: Sequence[bytes], size: int, before: bytes) -> bytearray:
 def read(data: bytes | bytearray | memoryview, start: int, count: int) -> list[bytes] | None:
     """The values of the records that begin at `start` and go to the end, or None if they are not alike."""
     size = size_of(data, start, count)
-    if size is None:
-        return None
+    return None if size is None else read_some(data, start, count, size, 0, count)
+
+
+def read_some(
+    data: bytes | bytearray | memoryview, start: int, count: int, size: int, first: int, some: int
+) -> list[bytes]:
+    """Some of the values, from the `first` on, of records that `size_of` has found to be alike."""
     values: list[bytes] = []
     for run in _runs(size, count):
-        done = 0
-        while done < run.count:
-            chunk = 1 << min(run.count - done, CHUNK_MAX).bit_length() - 1
+        done = min(max(first, 0), run.count)
+        end = min(first + some, run.count)
+        first -= run.count
+        while done < end:
+            chunk = 1 << min(end - done, CHUNK_MAX).bit_length() - 1
             layout = _layout(run.width, size, chunk)
             values += layout.unpack_from(data, start + run.position + done * run.stride)
             done += chunk
@@ -89,10 +96,11 @@ def size_of(data: bytes | bytearray | memoryview, start: int, count: int) -> int
     end = last.position + last.count * last.stride
     if start + end + len(END) != len(data) or data[start + end]:
         return None
-    records = np.frombuffer(data, np.uint8, end, start)
     for run in runs:
-        rows = records[run.position : run.position + run.count * run.stride].reshape(run.count, run.stride)
-        if not np.array_equal(rows[:, : run.width], run.heads):
+        rows: NDArray[np.uint8] = np.ndarray(
+            (run.count, run.width), np.uint8, data, start + run.position, (run.stride, 1)
+        )
+        if rows.tobytes() != run.heads:
             return None
     return size
 
@@ -104,8 +112,8 @@ class _Run(NamedTuple):
     count: int  # type: ignore[assignment]
     width: int
     stride: int
-    heads: NDArray[np.uint8]
-    """What stands before each value, a row each."""
+    heads: bytes
+    """What stands before each value, one after the other."""
 
 
 @lru_cache(maxsize=64)
@@ -114,8 +122,7 @@ def _runs(size: int, count: int) -> tuple[_Run, ...]:
     position = 0
     for width, some in groupby(_record_heads(size, count), len):
         heads = list(some)
-        rows = np.frombuffer(b"".join(heads), np.uint8).reshape(len(heads), width)
-        runs.append(_Run(position, len(heads), width, width + size, rows))
+        runs.append(_Run(position, len(heads), width, width + size, b"".join(heads)))
         position += len(heads) * (width + size)
     return tuple(runs)
 

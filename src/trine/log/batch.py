@@ -38,7 +38,7 @@ import struct
 import zlib
 from collections.abc import Callable, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 from aiokafka.codec import has_gzip, has_lz4, has_snappy, has_zstd
@@ -346,22 +346,9 @@ def checked(data: Buffer) -> Fields | None:
 
 def decode(data: Buffer) -> list[StoredRecord]:
     """The records with their absolute offsets; the bytes are believed to have passed `check`."""
-    view: bytes | bytearray | memoryview = data if isinstance(data, bytes | bytearray) else memoryview(data)
-    if len(view) > ALIKE_BYTES_MIN and not (
-        view[ATTRIBUTES_AT + 1] & COMPRESSION_MASK or view[ATTRIBUTES_AT] & BLOCK >> 8
-    ):
-        base, _, _, _, _, marks, delta, base_time, max_time, _, _, _, count = HEADER.unpack_from(view)
-        if (
-            count >= ALIKE_MIN
-            and delta == count - 1
-            and (values := alike.read(view, HEADER_BYTES, count)) is not None
-        ):
-            time_ms = max_time if marks & APPEND_TIME else base_time
-            offsets = range(base, base + count)
-            alike_records = map(
-                StoredRecord, offsets, repeat(time_ms), repeat(None), values, repeat(NO_HEADERS)
-            )
-            return list(alike_records)
+    like = alike_in(data)
+    if like is not None:
+        return like.records(like.base_offset, like.count)
     try:
         return [
             StoredRecord(one.offset, one.timestamp, one.key, one.value, one.headers or NO_HEADERS)
@@ -373,6 +360,60 @@ def decode(data: Buffer) -> list[StoredRecord]:
         raise InvalidInput(
             f"the batch's checksum is right but its records are malformed ({error}): its producer is at fault"
         ) from error
+
+
+def decode_some(data: Buffer, first: int, end: int) -> list[StoredRecord]:
+    """Those of the records whose offsets are from `first` to below `end`."""
+    like = alike_in(data)
+    if like is not None:
+        low = max(first, like.base_offset)
+        return like.records(low, min(end, like.base_offset + like.count) - low)
+    return [record for record in decode(data) if first <= record.offset < end]
+
+
+class Alike(NamedTuple):
+    """A batch of values of one length, without keys, headers and gaps: any part of it is read without the rest."""
+
+    data: bytes | bytearray | memoryview
+    base_offset: int
+    count: int  # type: ignore[assignment]
+    size: int
+    time_ms: int
+    lane: int
+
+    def values(self, first: int, count: int) -> list[bytes]:
+        """From the offset `first` on."""
+        return alike.read_some(
+            self.data, HEADER_BYTES, self.count, self.size, first - self.base_offset, count
+        )
+
+    def records(self, first: int, count: int) -> list[StoredRecord]:
+        values = self.values(first, count)
+        offsets = range(first, first + count)
+        return list(
+            map(StoredRecord, offsets, repeat(self.time_ms), repeat(None), values, repeat(NO_HEADERS))
+        )
+
+    def cut(self, first: int, count: int) -> bytearray:
+        """A part of it as a batch of its own."""
+        data = encode_values(self.values(first, count), self.time_ms, lane=self.lane, size=self.size)
+        place(data, first)
+        return data
+
+
+def alike_in(data: Buffer) -> Alike | None:
+    """The batch, if it is of enough values, and they are alike."""
+    view: bytes | bytearray | memoryview = data if isinstance(data, bytes | bytearray) else memoryview(data)
+    if len(view) <= ALIKE_BYTES_MIN:
+        return None
+    base, _, _, _, _, marks, delta, base_time, max_time, _, _, _, count = HEADER.unpack_from(view)
+    if marks & (COMPRESSION_MASK | BLOCK) or count < ALIKE_MIN or delta != count - 1:
+        return None
+    size = alike.size_of(view, HEADER_BYTES, count)
+    if size is None:
+        return None
+    time_ms = max_time if marks & APPEND_TIME else base_time
+    return Alike(view, base, count, size, time_ms, (marks & LANE_MASK) >> LANE_SHIFT)
 
 
 def columns(

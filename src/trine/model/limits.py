@@ -86,6 +86,12 @@ DECODED_BATCHES_MAX: Final = 16
 """Chunks kept decoded, so that small receives of a large batch decode it once. More would not be read again, and
 every record kept alive is looked at by the garbage collector."""
 
+ALIKE_BATCHES_MAX: Final = 16
+"""Batches of values alike that are kept to be cut from: about one for each partition that is read in small parts."""
+
+ALIKE_BYTES_MAX: Final = 2 * MIB
+"""A larger one is not kept, so that all of them take 32 MiB at the most."""
+
 TAIL_BYTES_MAX: Final = 1 * MIB
 """Bytes a log keeps in memory before they are handed to its segment file."""
 
