@@ -88,7 +88,11 @@ async def test_a_full_topic_says_when_to_come_again(http: Http) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [
-        ("GET", "/", 404, "no_such_path"),
+        ("POST", "/", 405, "method_not_allowed"),
+        ("GET", "/ui/", 404, "no_such_path"),
+        ("GET", "/ui/../../keys.py", 404, "no_such_path"),
+        ("GET", "/ui/assets/%2e%2e/%2e%2e/__init__.py", 404, "no_such_path"),
+        ("GET", "/nothing", 404, "no_such_path"),
         ("GET", "/v1", 404, "no_such_path"),
         ("GET", "/v1/nothing", 404, "no_such_path"),
         ("PUT", "/v1/topics/orders", 405, "method_not_allowed"),
@@ -263,7 +267,7 @@ async def test_pages_of_other_sites_may_not_use_a_server_without_keys(http: Http
 
 
 async def test_every_handler_says_what_it_does() -> None:
-    free = {"/version", "/openapi.json", "/docs"}
+    free = {"/version", "/openapi.json", "/docs", "/v1/session"}
     for handler in HANDLERS:
         if not handler.paths <= free:
             assert handler.opt.get("may") in ("admin", "publish", "consume", "read"), handler

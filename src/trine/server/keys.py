@@ -95,6 +95,15 @@ class _Standing:
 
     deleted: bool = False
     refused: Callable[[Why, str, str], None] | None = None
+    of_session: bool = False
+    sessions: set[_Standing] = field(default_factory=set)
+    """What was lent of this key: it ends with it."""
+
+    def end(self) -> None:
+        self.deleted = True
+        for one in self.sessions:
+            one.deleted = True
+        self.sessions.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +114,21 @@ class Principal:
     role: Role
     topics: tuple[str, ...]
     _standing: _Standing = field(default_factory=_Standing, compare=False, repr=False)
+
+    @property
+    def holds(self) -> bool:
+        """False once the key was deleted or changed, or the session is over."""
+        return not self._standing.deleted
+
+    def lend(self) -> Principal:
+        """The same rights for a session, which ends with the key or before it."""
+        lent = _Standing(refused=self._standing.refused, of_session=True)
+        self._standing.sessions.add(lent)
+        return Principal(self.id, self.role, self.topics, lent)
+
+    def take_back(self, lent: Principal) -> None:
+        lent._standing.end()
+        self._standing.sessions.discard(lent._standing)
 
     def may(self, action: Action, topic: str | None) -> bool:
         """Whether `check` would pass: for lists, which show only what may be read."""
@@ -122,6 +146,10 @@ class Principal:
             return
         if self._standing.deleted:
             self._tell("deleted", action)
+            if self._standing.of_session:
+                raise Unauthenticated(
+                    f"the session of the API key {self.id!r} is over, or the key was deleted or changed; log in again"
+                )
             raise Unauthenticated(
                 f"the API key {self.id!r} was deleted or changed; connect again with a valid one"
             )
@@ -441,7 +469,7 @@ class Keys:
                 taken[name] = (key, Principal(key.id, key.role, key.topics, standing))
         for name, (_, principal) in self._keys.items():
             if name not in taken or taken[name][1] is not principal:
-                principal._standing.deleted = True
+                principal._standing.end()
         self._keys = taken
 
     def _refuse(self, peer: str, why: Why, name: str | None, sentence: str) -> Unauthenticated:

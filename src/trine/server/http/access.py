@@ -7,19 +7,26 @@ by itself.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Any, Final
 
 from litestar.connection import ASGIConnection
 from litestar.handlers.base import BaseRouteHandler
 
-from trine.model.errors import Forbidden
+from trine.model.errors import Forbidden, Unauthenticated
 from trine.server.context import Context
 from trine.server.http.problems import BadRequest
 from trine.server.keys import ANONYMOUS, Principal, check_group
+from trine.server.sessions import Sessions
 
-OPEN: Final = frozenset({"/health", "/ready", "/version", "/openapi.json", "/docs"})
-"""What needs no key: it tells nothing of what is stored."""
+OPEN: Final = frozenset({"/health", "/ready", "/version", "/openapi.json", "/docs", "/v1/session"})
+"""What needs no key: it tells nothing of what is stored. Of the session it is asked by the handlers themselves."""
+COOKIE: Final = "trine_session"
+MARK: Final = b"dashboard"
+"""What the dashboard's own requests say in `X-Trine-Request`: no page elsewhere can make a browser send this header."""
+SAME: Final = (b"same-origin", b"none")
+"""`Sec-Fetch-Site` of requests of our own pages, and of addresses that somebody typed."""
 LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 NUMBERS: Final = ("partition", "from_offset", "to_offset")
@@ -28,12 +35,76 @@ NUMBERS: Final = ("partition", "from_offset", "to_offset")
 Headers = dict[bytes, bytes]
 
 
-def authenticate(context: Context, headers: Headers, peer: str) -> Principal:
-    """The principal of a request; Unauthenticated if it has no key that is known."""
+def authenticate(
+    context: Context, sessions: Sessions, scope: Mapping[str, Any], headers: Headers, peer: str
+) -> Principal:
+    """The principal of a request; Unauthenticated if it has no key and no session that is known."""
+    if by_session(context, headers):
+        principal = sessions.find(session_of(headers))
+        if principal is None:
+            raise Unauthenticated("the session is over; log in again")
+        _check_session_request(scope, headers)
+        return principal
     principal = context.keys.authenticate(key_of(headers), peer)
     if principal is ANONYMOUS:
         refuse_foreign_pages(headers)
     return principal
+
+
+def by_session(context: Context, headers: Headers) -> bool:
+    """Whether it is a cookie that says who asks. A key says it better; without keys everybody is known."""
+    return context.keys.required and key_of(headers) is None and session_of(headers) is not None
+
+
+def session_of(headers: Headers) -> str | None:
+    for pair in headers.get(b"cookie", b"").decode("latin-1").split(";"):
+        name, _, value = pair.strip().partition("=")
+        if name == COOKIE and value:
+            return value
+    return None
+
+
+def _check_session_request(scope: Mapping[str, Any], headers: Headers) -> None:
+    """A browser adds the cookie to whatever a page asks for: what changes something must be our own page's wish."""
+    if scope["type"] == "websocket":
+        check_same_origin(headers)
+    elif scope["method"] not in ("GET", "HEAD"):
+        check_own_page(headers)
+    else:
+        _refuse_other_sites(headers)
+        if scope["path"] == "/consume":
+            raise Forbidden(
+                "/consume leases messages, and no GET does something with a session: use a key, or POST "
+                "/v1/topics/{topic}/groups/{group}/receive"
+            )
+
+
+def check_own_page(headers: Headers) -> None:
+    """A request that changes something comes from a page of this server, and says so."""
+    if headers.get(b"x-trine-request") != MARK:
+        raise Forbidden(
+            "a request of a session must say that it is the dashboard's own (X-Trine-Request: dashboard); "
+            "programs use a key"
+        )
+    check_same_origin(headers)
+
+
+def check_same_origin(headers: Headers) -> None:
+    _refuse_other_sites(headers)
+    origin, host = headers.get(b"origin"), headers.get(b"host")
+    if origin is None or origin.partition(b"://")[2] != host:
+        told = "no page" if origin is None else repr(origin.decode("latin-1"))
+        raise Forbidden(
+            f"with a session only pages of this server may do this, and the request is of {told}; programs use a key"
+        )
+
+
+def _refuse_other_sites(headers: Headers) -> None:
+    site = headers.get(b"sec-fetch-site")
+    if site is not None and site not in SAME:
+        raise Forbidden(
+            "a page of another site may not use this server; open the address of the server itself"
+        )
 
 
 def key_of(headers: Headers) -> str | None:
@@ -64,6 +135,7 @@ def refuse_foreign_pages(headers: Headers) -> None:
         raise Forbidden(
             f"a page of {origin.decode('latin-1')!r} may not use this server: without API keys only its own pages may"
         )
+    _refuse_other_sites(headers)  # pictures and links of a page have no Origin
 
 
 def _is_local(host: str) -> bool:

@@ -25,6 +25,7 @@ from trine.server.http import (
     push,
     reading,
     schedules,
+    session,
     simple,
     streams,
     topics,
@@ -40,6 +41,7 @@ from trine.server.http.requests import Given
 from trine.server.http.schema import describe
 from trine.server.http.streams import Streams
 from trine.server.keys import Principal
+from trine.server.sessions import Sessions
 
 TAGS: Final = {
     "simple": "Five calls that are enough for a queue.",
@@ -52,6 +54,7 @@ TAGS: Final = {
     "dead letters": "What was given up on.",
     "traces": "What happened to a message.",
     "streams": "As it happens.",
+    "session": "Login of the dashboard.",
     "operations": "For operators.",
 }
 DESCRIPTION: Final = (
@@ -71,6 +74,7 @@ class Shared:
         self.presence = Presence()
         self.jobs = Jobs()
         self.streams = Streams()
+        self.sessions = Sessions()
         self._sampler: Sampler | None = None
         self._sweeping: asyncio.Task[None] | None = None
 
@@ -104,7 +108,7 @@ class App:
     def __init__(self, host: Host) -> None:
         self.shared = Shared(host)
         self.litestar = _litestar(host, self.shared)
-        self.gate = Gate(host, self.litestar)
+        self.gate = Gate(host, self.litestar, self.shared.sessions)
 
     def stop(self) -> None:
         """Ends what runs by itself; the listener is closed by then."""
@@ -134,6 +138,9 @@ def _litestar(host: Host, shared: Shared) -> Litestar:
     def give_sampler(principal: Given[Any]) -> Sampler:
         return shared.sampler
 
+    def give_sessions(context: Given[Any]) -> Sessions:
+        return shared.sessions
+
     def give_streams(sampler: Given[Any]) -> Streams:
         return shared.streams
 
@@ -146,6 +153,7 @@ def _litestar(host: Host, shared: Shared) -> Litestar:
             "presence": Provide(give_presence, sync_to_thread=False),
             "jobs": Provide(give_jobs, sync_to_thread=False),
             "sampler": Provide(give_sampler, sync_to_thread=False),
+            "sessions": Provide(give_sessions, sync_to_thread=False),
             "streams": Provide(give_streams, sync_to_thread=False),
         },
         guards=[guard],
@@ -167,7 +175,7 @@ def document() -> dict[str, Any]:
         """For what handlers are given, which is no parameter of theirs."""
         return Provide(lambda: None, sync_to_thread=False)
 
-    names = ("context", "principal", "presence", "jobs", "sampler", "streams")
+    names = ("context", "principal", "presence", "jobs", "sampler", "sessions", "streams")
     return describe(
         Litestar(
             route_handlers=HANDLERS,
@@ -220,5 +228,5 @@ async def docs() -> Response[bytes]:
 HANDLERS: Final[list[Any]] = [
     *topics.HANDLERS, publishing.publish, *reading.HANDLERS, *groups.HANDLERS, *schedules.HANDLERS,
     *dead_letters.HANDLERS, *traces.HANDLERS, *simple.HANDLERS, *streams.HANDLERS, *push.HANDLERS,
-    *operations.HANDLERS, openapi, docs,
+    *session.HANDLERS, *operations.HANDLERS, openapi, docs,
 ]  # fmt: skip

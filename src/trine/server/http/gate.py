@@ -2,8 +2,9 @@
 
 health, ready          answered here: they must answer while the store recovers
 not ready              503 with Retry-After, whatever was asked
+the dashboard's page   answered here too: files that tell nothing
 path                   an encoded slash, backslash or NUL in a name is refused
-who asks               the key becomes a principal, or the request ends here
+who asks               the key, or the session, becomes a principal, or the request ends here
 publish                goes straight to `publishing`; everything else to Litestar
 
 Requests that `direct` answers do not come here: they are those of a connection whose key was let in here before.
@@ -21,9 +22,11 @@ import msgspec
 from trine.model.errors import TrineError, Unauthenticated
 from trine.server.context import Context, Host
 from trine.server.http import problems
-from trine.server.http.access import OPEN, Headers, authenticate
+from trine.server.http.access import OPEN, Headers, authenticate, by_session
 from trine.server.http.problems import BadRequest, Problem
 from trine.server.http.publishing import publish_bytes
+from trine.server.http.site import Site
+from trine.server.sessions import Sessions
 
 ENCODED: Final = re.compile(rb"%(?:2f|5c|00)", re.IGNORECASE)
 """Slash, backslash and NUL, percent-encoded: no name has them."""
@@ -44,9 +47,11 @@ ASGIApp = Callable[[Any, Any, Any], Awaitable[None]]
 class Gate:
     """The application that uvicorn calls."""
 
-    def __init__(self, host: Host, app: ASGIApp) -> None:
+    def __init__(self, host: Host, app: ASGIApp, sessions: Sessions) -> None:
         self.host = host
         self._app = app
+        self._sessions = sessions
+        self._site = Site()
         self._done: Any = None
         """The counter of what went well: to look it up takes longer than to count."""
 
@@ -62,7 +67,11 @@ class Gate:
             await self._ready(scope, send)
             return
         try:
-            await self._enter(scope, receive, send, path)
+            if scope["type"] == "http" and Site.has(path):
+                if not await _only_get(scope, send):
+                    await self._site.answer(scope, send)
+            else:
+                await self._enter(scope, receive, send, path)
         except TrineError as error:
             problem = problems.problem_of(error, path)
             if (context := self.host.context) is not None:
@@ -86,13 +95,13 @@ class Gate:
         client = scope.get("client")
         peer = client[0] if client else ""
         try:
-            principal = authenticate(context, headers, peer)
+            principal = authenticate(context, self._sessions, scope, headers, peer)
         except Unauthenticated:
             await asyncio.sleep(
                 context.keys.penalty_s(peer)
             )  # a peer that guesses is slowed, and nobody else
             raise
-        if (remember := scope.get("trine.remember")) is not None:
+        if (remember := scope.get("trine.remember")) is not None and not by_session(context, headers):
             remember(headers, principal)
         if scope["type"] == "http" and scope["method"] == "POST" and (match := PUBLISH.fullmatch(path)):
             topic = match[1]

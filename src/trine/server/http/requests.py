@@ -78,6 +78,7 @@ BODIES: dict[str, Any] = {
     "ReplayIn": {"failed": True},
     "RedriveIn": {"reason": "timeout", "rate": 100, "dry_run": True},
     "MoveIn": {"delay": "5m"},
+    "LoginIn": {"key": "trine_root_3vJ6…"},
     "CronIn": {
         "name": "nightly",
         "topic": "reports",

@@ -115,7 +115,8 @@ def _complete(operation: dict[str, Any], handler: HTTPRouteHandler, by_kind: dic
             told["content"] = schema
     if handler.parsed_fn_signature.return_type.annotation is not None and opt.get("may") is not None:
         _also(operation, handler, good)
-    operation["responses"] = {**good, **_problems(by_kind, body is not None, opt.get("may") is not None)}
+    guarded = opt.get("may") is not None or bool(opt.get("session"))
+    operation["responses"] = {**good, **_problems(by_kind, body is not None, guarded)}
     if opt.get("may") is None:
         operation["security"] = [{}]
     else:
