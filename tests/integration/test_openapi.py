@@ -36,7 +36,7 @@ CHECKS = [
     unsupported_method,
 ]
 TOPIC, GROUP = "orders", "billing"
-STREAMS = ("/v1/events", "/v1/topics/{topic}/tail")
+STREAMS = ("/v1/events", "/v1/live", "/v1/topics/{topic}/tail")
 """They do not end by themselves."""
 
 

@@ -303,6 +303,13 @@ class Log:
                         return max(header.base_offset, self.start_offset)
         return self.next_offset
 
+    def last_time_ms(self) -> int | None:
+        """The time of the youngest record of the newest segment that has any."""
+        for segment in reversed(self._segments):
+            if segment.size:
+                return segment.max_time_ms
+        return None
+
     def sealed(self) -> list[SavedSegment]:
         """The segments nothing is added to any more and whose tail is flushed, oldest first."""
         return [segment.saved() for segment in self._segments[:-1] if not segment.tail]

@@ -10,6 +10,10 @@ from array import array
 from bisect import bisect_right
 
 import msgspec
+import numpy as np
+
+MANY = 64
+"""Runs from which on they are summed by numpy."""
 
 
 class SavedLanes(msgspec.Struct, array_like=True, frozen=True):
@@ -102,6 +106,10 @@ class Lanes:
         totals = []
         for firsts, ends in zip(self._firsts, self._ends, strict=True):
             run = max(bisect_right(firsts, from_offset) - 1, 0)
+            if len(firsts) - run > MANY:
+                below = max(min(from_offset, ends[run]) - firsts[run], 0)  # of the run that it lies in
+                totals.append(_sum(ends, run) - _sum(firsts, run) - below)
+                continue
             totals.append(
                 sum(
                     ends[i] - max(firsts[i], from_offset)
@@ -137,3 +145,7 @@ class Lanes:
             lanes._firsts[lane].frombytes(firsts)
             lanes._ends[lane].frombytes(ends)
         return lanes
+
+
+def _sum(numbers: array[int], start: int) -> int:
+    return int(np.frombuffer(numbers, dtype=np.int64)[start:].sum())

@@ -173,10 +173,14 @@ class Principal:
             f"the API key {self.id!r} is for {globs}, not for topic {topic!r}; use a key whose topics match it"
         )
 
+    def may_everywhere(self, action: Action) -> bool:
+        """Whether `check_everywhere` would pass."""
+        return "*" in self.topics and self.may(action, None)
+
     def check_everywhere(self, action: Action) -> None:
         """For what names all topics: it needs a key for all of them."""
         self.check(action, None)
-        if "*" not in self.topics:
+        if not self.may_everywhere(action):
             self._tell("forbidden", action)
             raise Forbidden(
                 f"the API key {self.id!r} is for {', '.join(self.topics)}, and this names all topics; "

@@ -35,6 +35,7 @@ from trine.server.metrics import Listener as ListenerName
 from trine.server.metrics import Metrics
 
 if TYPE_CHECKING:
+    from trine.server.http.listener import HttpListener
     from trine.server.tcp import Listener
 
 KEYS_LOOK_S = 1.0
@@ -80,7 +81,7 @@ class Server:
         self.log: Any = get_log(node=config.broker.node_id)
         self.metrics = Metrics(node_id=config.broker.node_id, version=VERSION)
         self.keys: Keys | None = None
-        self._http: Listening | None = None
+        self._http: HttpListener | None = None
         self._binary: Listener | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._stopped = False
@@ -160,6 +161,7 @@ class Server:
         self.readiness.recovered()
         self.metrics.recovered(self.readiness)
         self.context = context
+        self._http.begin()
         self.log.info(
             "ready",
             binary=_shown(self.binary_address),
@@ -204,7 +206,7 @@ class Server:
             await asyncio.sleep(self._progress_s)
             self.log.info("recovering", **self.readiness.describe())
 
-    async def _listen_http(self) -> Listening:
+    async def _listen_http(self) -> HttpListener:
         from trine.server.http.listener import listen as listen_http
 
         with self._explaining("http"):
@@ -295,7 +297,7 @@ class Server:
         self.log.info("stopped")
 
     async def _drain(self, seconds: float) -> None:
-        listeners = [one for one in (self._binary, self._http) if one is not None]
+        listeners: list[Listening] = [one for one in (self._binary, self._http) if one is not None]
         for listener in listeners:
             listener.close()
         ends = [asyncio.ensure_future(listener.wait_closed()) for listener in listeners]
@@ -315,7 +317,7 @@ class Server:
 
     async def _leave(self) -> None:
         """Lets go of listeners and tasks, whatever there is of them."""
-        listeners = [one for one in (self._binary, self._http) if one is not None]
+        listeners: list[Listening] = [one for one in (self._binary, self._http) if one is not None]
         self._binary = self._http = None
         for listener in listeners:
             listener.abort()

@@ -18,7 +18,9 @@ from trine.model.version import VERSION
 from trine.server.context import Context, Host
 from trine.server.http import (
     dead_letters,
+    group_lists,
     groups,
+    live,
     operations,
     page,
     publishing,
@@ -32,12 +34,13 @@ from trine.server.http import (
     traces,
 )
 from trine.server.http.access import guard, principal_of
-from trine.server.http.counters import Sampler
 from trine.server.http.dead_letters import Jobs
 from trine.server.http.delivery import Presence
 from trine.server.http.gate import Gate
+from trine.server.http.live import Looks
 from trine.server.http.problems import answer_problem
 from trine.server.http.requests import Given
+from trine.server.http.sampler import Sampler
 from trine.server.http.schema import describe
 from trine.server.http.streams import Streams
 from trine.server.keys import Principal
@@ -76,6 +79,8 @@ class Shared:
         self.streams = Streams()
         self.sessions = Sessions()
         self._sampler: Sampler | None = None
+        self._looks: Looks | None = None
+        self._sampling: asyncio.Task[None] | None = None
         self._sweeping: asyncio.Task[None] | None = None
 
     @property
@@ -90,6 +95,16 @@ class Shared:
             self._sampler = Sampler(self.context)
         return self._sampler
 
+    @property
+    def looks(self) -> Looks:
+        if self._looks is None:
+            self._looks = Looks(self.context, self.sampler)
+        return self._looks
+
+    def begin(self) -> None:
+        """The server is ready: what runs by itself begins."""
+        self._sampling = asyncio.create_task(self.sampler.run(), name="trine samples")
+
     def members(self) -> Presence:
         """Who came over HTTP; looking after them begins with the first one."""
         if self._sweeping is None or self._sweeping.done():
@@ -98,6 +113,8 @@ class Shared:
 
     def stop(self) -> None:
         self.jobs.stop()
+        if self._sampling is not None:
+            self._sampling.cancel()
         if self._sweeping is not None:
             self._sweeping.cancel()
 
@@ -138,6 +155,9 @@ def _litestar(host: Host, shared: Shared) -> Litestar:
     def give_sampler(principal: Given[Any]) -> Sampler:
         return shared.sampler
 
+    def give_looks(sampler: Given[Any]) -> Looks:
+        return shared.looks
+
     def give_sessions(context: Given[Any]) -> Sessions:
         return shared.sessions
 
@@ -153,6 +173,7 @@ def _litestar(host: Host, shared: Shared) -> Litestar:
             "presence": Provide(give_presence, sync_to_thread=False),
             "jobs": Provide(give_jobs, sync_to_thread=False),
             "sampler": Provide(give_sampler, sync_to_thread=False),
+            "looks": Provide(give_looks, sync_to_thread=False),
             "sessions": Provide(give_sessions, sync_to_thread=False),
             "streams": Provide(give_streams, sync_to_thread=False),
         },
@@ -175,7 +196,7 @@ def document() -> dict[str, Any]:
         """For what handlers are given, which is no parameter of theirs."""
         return Provide(lambda: None, sync_to_thread=False)
 
-    names = ("context", "principal", "presence", "jobs", "sampler", "sessions", "streams")
+    names = ("context", "principal", "presence", "jobs", "sampler", "looks", "sessions", "streams")
     return describe(
         Litestar(
             route_handlers=HANDLERS,
@@ -226,7 +247,7 @@ async def docs() -> Response[bytes]:
 
 
 HANDLERS: Final[list[Any]] = [
-    *topics.HANDLERS, publishing.publish, *reading.HANDLERS, *groups.HANDLERS, *schedules.HANDLERS,
-    *dead_letters.HANDLERS, *traces.HANDLERS, *simple.HANDLERS, *streams.HANDLERS, *push.HANDLERS,
-    *session.HANDLERS, *operations.HANDLERS, openapi, docs,
+    *topics.HANDLERS, publishing.publish, *reading.HANDLERS, *groups.HANDLERS, *group_lists.HANDLERS,
+    *schedules.HANDLERS, *dead_letters.HANDLERS, *traces.HANDLERS, *simple.HANDLERS, *streams.HANDLERS,
+    *live.HANDLERS, *push.HANDLERS, *session.HANDLERS, *operations.HANDLERS, openapi, docs,
 ]  # fmt: skip

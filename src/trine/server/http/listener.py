@@ -178,6 +178,10 @@ class HttpListener:
         """How many are open, WebSockets too."""
         return len(self._uvicorn.server_state.connections) if self._uvicorn is not None else 0
 
+    def begin(self) -> None:
+        """The server is ready."""
+        self.app.shared.begin()
+
     def close(self) -> None:
         """No new connections; requests that are under way finish."""
         if self._uvicorn is not None and self._ending is None:

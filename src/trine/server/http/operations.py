@@ -10,8 +10,9 @@ from litestar import Response, get
 
 from trine.model.version import VERSION
 from trine.server.context import Context
-from trine.server.http.counters import Counters, Sampler
+from trine.server.http.counters import Counters, counters
 from trine.server.http.requests import Given
+from trine.server.http.sampler import Sampler
 from trine.server.keys import Principal
 from trine.server.metrics import CONTENT_TYPE
 
@@ -58,7 +59,9 @@ async def statistics(
     sampler: Given[Sampler],
 ) -> Statistics:
     store = (await context.broker.statistics())["store"]
-    return Statistics(sampler.counters(lambda name: principal.may("read", name)), msgspec.to_builtins(store))
+    await sampler.refresh()
+    told = counters(sampler, lambda name: principal.may("read", name))
+    return Statistics(told, msgspec.to_builtins(store))
 
 
 HANDLERS = [version, metrics, statistics]

@@ -36,6 +36,16 @@ Instant = Annotated[
     str | None,
     QueryParameter(description="An instant: ISO 8601 text, or seconds since the epoch."),
 ]
+Filter = Annotated[
+    str | None,
+    QueryParameter(
+        name="filter", description="Part of a name, or a pattern with `*` and `?`; case does not matter."
+    ),
+]
+Skip = Annotated[int, QueryParameter(name="offset", ge=0, le=2**31, description="How many to leave out.")]
+PageLimit = Annotated[
+    int, QueryParameter(name="limit", ge=1, le=1_000, description="The most that is answered.")
+]
 Whole = Annotated[int | None, QueryParameter(ge=0, le=2**62)]
 
 

@@ -30,9 +30,10 @@ from trine.model.limits import MIB
 from trine.server.context import Context
 from trine.server.http import problems
 from trine.server.http.bodies import message_out
-from trine.server.http.counters import Counters, Sampler
+from trine.server.http.counters import Counters, counters
 from trine.server.http.publishing import topic_of
 from trine.server.http.requests import As, Given, Instant, Whole
+from trine.server.http.sampler import Sampler
 from trine.server.http.waiting import first_of, ringing
 from trine.server.keys import Principal
 
@@ -160,7 +161,8 @@ async def ticks(
     skipped = 0
     while not context.closing.is_set() and (gone is None or not gone.done()):
         principal.check("read", None)  # the key may have been deleted meanwhile
-        yield Tick(sampler.counters(lambda name: principal.may("read", name), pattern), skipped)
+        await sampler.refresh()
+        yield Tick(counters(sampler, lambda name: principal.may("read", name), pattern), skipped)
         now = time.monotonic()
         skipped = int((now - due) / EVERY_SECONDS)
         due += (skipped + 1) * EVERY_SECONDS
