@@ -3,7 +3,7 @@
 
 import { effect, signal } from "@preact/signals"
 import { address } from "./call"
-import { mayLookIn } from "./session"
+import { mayLookIn, openSession } from "./session"
 import type { Live } from "./types"
 
 export type Link = "connecting" | "up" | "lost"
@@ -44,7 +44,7 @@ function close(): void {
 
 function open({ topics, groups }: Wanted): void {
 	close()
-	const query = { topics: topics.join(","), groups: groups ? 1 : undefined }
+	const query = { topics: topics.join(","), groups: groups || undefined }
 	source = new EventSource(address("/v1/live", query))
 	listen()
 	source.addEventListener("live", (event) => {
@@ -68,6 +68,7 @@ function listen(): void {
 function lost(): void {
 	close()
 	failures++
+	if (failures > 1) void openSession().catch(() => undefined) // the key may be gone; no answer is said by the banner
 	// One failure is said only when the next try fails too, unless numbers had been coming.
 	if (link.peek() === "up" || failures > 1) link.value = "lost"
 	retry = setTimeout(() => open(wanted.peek()), RETRY_MS[Math.min(failures, RETRY_MS.length) - 1])

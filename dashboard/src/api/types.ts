@@ -37,8 +37,9 @@ export interface BrokerState {
 	uptime_s: number
 	memory_bytes: number
 	cpu_percent: number
-	disk_used_bytes: number
-	disk_free_bytes: number
+	/** null: the store is in memory. */
+	disk_used_bytes: number | null
+	disk_free_bytes: number | null
 	data_bytes: number
 	connections: number
 	health: Health[]
@@ -112,10 +113,9 @@ export interface Partition {
 	first_offset: number
 	next_offset: number
 	bytes: number
-	first_time?: string | null
-	last_time?: string | null
-	/** What waits, by group and lane. */
-	waiting?: Record<string, Record<string, number>>
+	first_time_ms?: number | null
+	last_time_ms?: number | null
+	groups?: Record<string, { lag: number; in_flight: number; retrying: number; lanes: Record<string, number> }>
 }
 
 export interface Topic {

@@ -11,7 +11,7 @@ import { Empty, Loading } from "../parts/states"
 import { failed } from "../parts/toast"
 import { Badge, Facts, GroupLink, N, Page, Panel, Rate, TopicLink } from "../parts/words"
 import { to } from "../route"
-import { bytes, plural, rate, short, span } from "../show/numbers"
+import { bytes, count, rate, short, span } from "../show/numbers"
 
 const SAMPLES_MAX = 900
 const PUBLISHED = 1
@@ -366,8 +366,8 @@ function Behind({ groups }: { groups: GroupNow[] }) {
 
 function Broker({ now }: { now: Live }) {
 	const { broker } = now
-	const all = broker.disk_used_bytes + broker.disk_free_bytes
-	const share = all > 0 ? broker.disk_used_bytes / all : 0
+	const { disk_used_bytes: used, disk_free_bytes: free } = broker
+	const share = used !== null && free !== null && used + free > 0 ? used / (used + free) : 0
 	return (
 		<Panel
 			title="Broker"
@@ -378,8 +378,8 @@ function Broker({ now }: { now: Live }) {
 					["Processor", `${broker.cpu_percent.toFixed(0)}%`],
 					["Memory", bytes(broker.memory_bytes)],
 					["Data", bytes(broker.data_bytes)],
-					["Disk free", bytes(broker.disk_free_bytes)],
-					["Connections", plural(broker.connections, "connection").replace(/ connections?$/, "")],
+					["Disk free", free === null ? "in memory" : bytes(free)],
+					["Connections", count(broker.connections)],
 				]}
 			/>
 			<div

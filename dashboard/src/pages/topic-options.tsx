@@ -11,7 +11,15 @@ import { GroupLink, TopicLink } from "../parts/words"
 import { go, to } from "../route"
 import { changes, type Form, formOf, GROUP_OPTIONS, type Option, TOPIC_OPTIONS } from "../show/options"
 
-export function Options({ options, form, put }: { options: Option[]; form: Form; put: (form: Form) => void }) {
+interface OptionsProps {
+	options: Option[]
+	form: Form
+	put: (form: Form) => void
+	/** Of something new: what is left empty has the default of the server. */
+	fresh?: boolean
+}
+
+export function Options({ options, form, put, fresh }: OptionsProps) {
 	const flags = options.filter((one) => one.kind === "flag")
 	return (
 		<>
@@ -40,7 +48,7 @@ export function Options({ options, form, put }: { options: Option[]; form: Form;
 								hint={one.hint}
 								value={value}
 								type={type}
-								placeholder={one.optional ? "none" : "default"}
+								placeholder={one.optional && !fresh ? "none" : "default"}
 								onInput={set}
 							/>
 						)
@@ -104,11 +112,11 @@ export function CreateTopic({ onClose }: { onClose: () => void }) {
 					<small>{kind === "queue" ? "A topic with one group of the same name" : "Any number of groups read it"}</small>
 				</div>
 			</div>
-			<Options options={MAIN} form={form} put={setForm} />
+			<Options options={MAIN} form={form} put={setForm} fresh />
 			<details>
 				<summary>More options</summary>
 				<div class="stack" style={{ paddingTop: "12px" }}>
-					<Options options={MORE} form={form} put={setForm} />
+					<Options options={MORE} form={form} put={setForm} fresh />
 				</div>
 			</details>
 		</Act>
@@ -212,7 +220,7 @@ export function CreateGroup({ topic, onClose, onDone }: { topic: string; onClose
 			wide
 		>
 			<Text label="Name" mono value={name} onInput={setName} placeholder="billing" />
-			<Options options={GROUP_OPTIONS.filter((one) => one.name !== "dead_letters")} form={form} put={setForm} />
+			<Options options={GROUP_OPTIONS.filter((one) => one.name !== "dead_letters")} form={form} put={setForm} fresh />
 		</Act>
 	)
 }

@@ -5,7 +5,7 @@ import { get, path, post, remove } from "../api/call"
 import { live, watch } from "../api/live"
 import { type Loaded, useLoad } from "../api/load"
 import { may } from "../api/session"
-import type { Group, Topic, TopicNow } from "../api/types"
+import type { Group, Partition, Topic, TopicNow } from "../api/types"
 import { Chart, type Line } from "../parts/chart"
 import { Act } from "../parts/dialog"
 import { Icon } from "../parts/icon"
@@ -220,8 +220,8 @@ function Partitions({ topic, now }: { topic: Topic; now: TopicNow | undefined })
 		first: one.first_offset,
 		next: one.next_offset,
 		bytes: one.bytes,
-		lastMs: one.last_time ? Date.parse(one.last_time) : null,
-		lanes: waiting(one.waiting),
+		lastMs: one.last_time_ms ?? null,
+		lanes: waiting(one),
 		archived: topic.archived[String(one.number)] ?? null,
 	}))
 	return (
@@ -248,11 +248,11 @@ function Partitions({ topic, now }: { topic: Topic; now: TopicNow | undefined })
 	)
 }
 
-/** By lane, for the slowest group: what waits is told by group and lane. */
-function waiting(groups: Record<string, Record<string, number>> | undefined): Record<string, number> {
+/** By lane, for the group that has most to do there. */
+function waiting(partition: Partition): Record<string, number> {
 	const most: Record<string, number> = {}
-	for (const lanes of Object.values(groups ?? {}))
-		for (const [lane, n] of Object.entries(lanes)) most[lane] = Math.max(most[lane] ?? 0, n)
+	for (const group of Object.values(partition.groups ?? {}))
+		for (const [lane, n] of Object.entries(group.lanes)) most[lane] = Math.max(most[lane] ?? 0, n)
 	return most
 }
 

@@ -15,7 +15,7 @@ import { amend, go, place, to } from "../route"
 import { bytes, count, plural } from "../show/numbers"
 import { CreateTopic } from "./topic-options"
 
-const LIVE_ROWS = 60
+const LIVE_ROWS = 50
 
 const COLUMNS: Column<TopicRow>[] = [
 	{
@@ -131,7 +131,7 @@ export function Topics() {
 	const list = useWindow<TopicRow>(
 		key,
 		async (offset, limit, signal) => {
-			const found = await get<TopicPage>("/v1/topics/summary", { filter, sort: by, order, offset, limit }, signal)
+			const found = await get<TopicPage>("/v1/topic-summaries", { filter, sort: by, order, offset, limit }, signal)
 			return { total: found.total, rows: found.topics }
 		},
 		5_000,

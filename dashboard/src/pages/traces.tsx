@@ -33,7 +33,7 @@ export function Traces() {
 	const found = useLoad<{ found: Found[] }>(JSON.stringify([asked, topic, key, group, state, older]), async (signal) =>
 		asked ? get("/v1/traces", { topic, key, group, state, older_than: older, limit: MOST }, signal) : { found: [] },
 	)
-	const names = useLoad<TopicPage>("names", (signal) => get<TopicPage>("/v1/topics/summary", { limit: 1000 }, signal))
+	const names = useLoad<TopicPage>("names", (signal) => get<TopicPage>("/v1/topic-summaries", { limit: 1000 }, signal))
 	const look = (event: Event) => {
 		event.preventDefault()
 		if (id.trim()) go(lifeOf(id.trim()))

@@ -15,6 +15,9 @@ export interface Line {
 	show?: (value: number) => string
 }
 
+/** A few samples are not stretched over the whole picture. */
+const LEAST_SECONDS = 60
+
 interface ChartProps {
 	label: string
 	lines: Line[]
@@ -68,7 +71,10 @@ function options(lines: Line[], width: number, height: number): uPlot.Options {
 		cursor: { y: false, points: { size: 7 } },
 		legend: { live: true },
 		padding: [8, 8, 0, 0],
-		scales: { y: { range: (_, __, most) => [0, Math.max(most * 1.08, 1)] } },
+		scales: {
+			x: { range: (_, least, most) => [Math.min(least, most - LEAST_SECONDS), most] },
+			y: { range: (_, __, most) => [0, Math.max(most * 1.08, 1)] },
+		},
 		axes: [
 			{
 				...axis,
@@ -80,7 +86,7 @@ function options(lines: Line[], width: number, height: number): uPlot.Options {
 			{ ...axis, size: 48, space: 36, values: (_, ticks) => ticks.map(short) },
 		],
 		series: [
-			{ label: "Time", value: (_, at) => (at === null ? "now" : clock(at * 1000)) },
+			{ label: "At", value: (_, at) => (at === null ? "now" : clock(at * 1000)) },
 			...lines.map((one) => {
 				const stroke = colour(one.colour)
 				return {
@@ -88,7 +94,11 @@ function options(lines: Line[], width: number, height: number): uPlot.Options {
 					stroke,
 					width: 1.75,
 					points: { show: false },
-					value: (_: uPlot, value: number | null) => (value === null ? "–" : (one.show ?? short)(value)),
+					// Away from the picture the legend tells the newest.
+					value: (plot: uPlot, at: number | null, series: number) => {
+						const value = at ?? plot.data[series]?.at(-1)
+						return value === null || value === undefined ? "–" : (one.show ?? short)(value)
+					},
 					...(one.fill ? { fill: faded(stroke) } : {}),
 				}
 			}),

@@ -133,7 +133,7 @@ function pages(text: string): Hit[] {
 
 async function look(text: string, signal: AbortSignal): Promise<Hit[]> {
 	const [topics, groups] = await Promise.all([
-		get<TopicPage>("/v1/topics/summary", { filter: text, limit: 6, sort: text ? "name" : "rate" }, signal),
+		get<TopicPage>("/v1/topic-summaries", { filter: text, limit: 6, sort: text ? "name" : "rate" }, signal),
 		text ? get<GroupPage>("/v1/groups", { filter: text, limit: 5 }, signal) : Promise.resolve(null),
 	])
 	return [

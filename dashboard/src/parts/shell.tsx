@@ -83,7 +83,7 @@ function Foot() {
 	const who = session.value
 	return (
 		<div class="foot">
-			{who?.authenticated && (
+			{who?.keys && who.authenticated && (
 				<div class="who">
 					<Icon name="key" />
 					<span class="grow">
@@ -182,7 +182,7 @@ function Crumbs({ first, rest }: { first: string; rest: string[] }) {
 	else {
 		steps.push([TITLES[first] ?? first, to([first])])
 		rest.forEach((one, index) => {
-			if (first === "topics" && index === 1 && one !== "groups") return // a tab, not a step
+			if (first === "topics" && index === 1 && (one !== "groups" || rest.length === 2)) return // a tab, not a step
 			steps.push([one, to([first, ...rest.slice(0, index + 1)])])
 		})
 	}

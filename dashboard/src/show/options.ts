@@ -17,13 +17,13 @@ export interface Option {
 
 export const TOPIC_OPTIONS: Option[] = [
 	{ name: "partitions", label: "Partitions", kind: "count", hint: "Can be added later, not taken away" },
-	{ name: "retention", label: "Retention", kind: "span", optional: true, hint: "7d, 12h; empty keeps for ever" },
+	{ name: "retention", label: "Retention", kind: "span", optional: true, hint: "7d, 12h; none keeps for ever" },
 	{
 		name: "retention_bytes",
 		label: "Retention by size",
 		kind: "bytes",
 		optional: true,
-		hint: "Bytes for each partition; empty for no limit",
+		hint: "Bytes for each partition, or none",
 	},
 	{
 		name: "durability",
@@ -38,7 +38,7 @@ export const TOPIC_OPTIONS: Option[] = [
 		label: "Time to live",
 		kind: "span",
 		optional: true,
-		hint: "Of messages that have none; empty for none",
+		hint: "Of messages without one of their own",
 	},
 	{ name: "depth_max", label: "Greatest depth", kind: "count", hint: "Publishers beyond it are refused" },
 	{ name: "message_bytes_max", label: "Largest message", kind: "bytes" },
@@ -120,7 +120,7 @@ export function changes(options: Option[], before: Form, now: Form): Record<stri
 function given(option: Option, value: string | boolean): unknown {
 	if (typeof value === "boolean") return value
 	const text = value.trim()
-	if (text === "") return null
+	if (text === "" || text === "none") return null
 	if (option.kind === "count" || option.kind === "bytes") return Number(text)
 	if (option.kind === "names") return text.split(/[\s,]+/).filter(Boolean)
 	return text
