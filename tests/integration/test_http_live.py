@@ -231,3 +231,17 @@ async def test_a_partition_says_what_waits_in_it(http: Http) -> None:
     assert full["lanes"] == {"high": 1, "normal": 0, "low": 2}
     assert full["groups"] == {"g": {"lag": 3, "in_flight": 0, "retrying": 0, "lanes": full["lanes"]}}
     await http.get("/v1/topics/none/partitions", 404)
+
+
+async def test_a_large_store_is_looked_at_less_often_while_nobody_looks(http: Http) -> None:
+    looks: Sampler = http.server._http.app.shared.sampler  # type: ignore[union-attr]
+    looks._spent_s = 1.0  # as if there were a million partitions
+    looks._asked = time.monotonic()
+    await asyncio.wait_for(looks._rest(), 10)  # somebody looks: at once
+    looks._asked = -1e9
+    resting = asyncio.create_task(looks._rest())
+    async with asyncio.timeout(20):
+        await asyncio.sleep(0)
+        assert not resting.done()
+        looks.watched()
+        await resting

@@ -383,6 +383,11 @@ class Store:
                 log.close()
             self._disk.unlock()
 
+    @property
+    def bytes_since_checkpoint(self) -> int:
+        """What a restart would replay."""
+        return self._end - self._checkpoint_lsn
+
     def statistics(self) -> StoreStatistics:
         return StoreStatistics(
             journal=self._journal.statistics(),
@@ -390,7 +395,7 @@ class Store:
             tail_bytes=sum(log.tail_bytes for log in self._logs.values()),
             checkpoint_generation=self._generation,
             checkpoint_lsn=self._checkpoint_lsn,
-            bytes_since_checkpoint=self._end - self._checkpoint_lsn,
+            bytes_since_checkpoint=self.bytes_since_checkpoint,
             entries_since_checkpoint=self._entries(),
         )
 

@@ -27,6 +27,7 @@ from trine.server.http import (
     push,
     reading,
     schedules,
+    search,
     session,
     simple,
     streams,
@@ -247,7 +248,7 @@ async def docs() -> Response[bytes]:
 
 
 HANDLERS: Final[list[Any]] = [
-    *topics.HANDLERS, publishing.publish, *reading.HANDLERS, *groups.HANDLERS, *group_lists.HANDLERS,
-    *schedules.HANDLERS, *dead_letters.HANDLERS, *traces.HANDLERS, *simple.HANDLERS, *streams.HANDLERS,
-    *live.HANDLERS, *push.HANDLERS, *session.HANDLERS, *operations.HANDLERS, openapi, docs,
+    *topics.HANDLERS, publishing.publish, *reading.HANDLERS, *search.HANDLERS, *groups.HANDLERS,
+    *group_lists.HANDLERS, *schedules.HANDLERS, *dead_letters.HANDLERS, *traces.HANDLERS, *simple.HANDLERS,
+    *streams.HANDLERS, *live.HANDLERS, *push.HANDLERS, *session.HANDLERS, *operations.HANDLERS, openapi, docs,
 ]  # fmt: skip

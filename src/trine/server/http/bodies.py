@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
@@ -136,6 +137,15 @@ class MessageOut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     schedule_id: str | None = None
 
 
+class PreviewOut(MessageOut, frozen=True, kw_only=True, omit_defaults=True):
+    """A message whose value may be cut."""
+
+    size: int | None
+    """Bytes of the value; null of a message without one."""
+    cut: bool = False
+    """What is shown is the beginning of the value, as text or base64."""
+
+
 class Delivered(MessageOut, frozen=True, kw_only=True, omit_defaults=True):
     """A message with a lease: settle it by its receipt before the deadline."""
 
@@ -229,6 +239,17 @@ def message_out(message: StoredMessage, show: Show) -> MessageOut:
     return MessageOut(**fields_of(message, show))
 
 
+def preview_out(message: StoredMessage, show: Show, most: int | None) -> PreviewOut:
+    """With at most so many bytes of its value; None: all of it."""
+    fields = fields_of(message, show, most)
+    return PreviewOut(**fields, **_size(message, most))
+
+
+def _size(message: StoredMessage, most: int | None) -> dict[str, Any]:
+    size = None if message.value is None else len(message.value)
+    return {"size": size, "cut": most is not None and size is not None and size > most}
+
+
 def letter_out(letter: DeadLetter, show: Show) -> LetterOut:
     return LetterOut(
         **fields_of(letter, show),
@@ -240,8 +261,10 @@ def letter_out(letter: DeadLetter, show: Show) -> LetterOut:
     )
 
 
-def fields_of(message: StoredMessage, show: Show) -> dict[str, Any]:
-    """What every kind of message shows. The broker's own headers are shown as fields, not among the headers."""
+def fields_of(message: StoredMessage, show: Show, most: int | None = None) -> dict[str, Any]:
+    """What every kind of message shows, and at most so many bytes of its value. The broker's own headers are shown as
+    fields, not among the headers.
+    """
     timestamp = message.timestamp_ms
     fields: dict[str, Any] = {
         "id": message.id,
@@ -252,7 +275,7 @@ def fields_of(message: StoredMessage, show: Show) -> dict[str, Any]:
         "timestamp_ms": timestamp,
         "priority": message.priority,
     }
-    form, content = shown_content(message.value, show)
+    form, content = shown_content(message.value, show, most)
     fields[form] = content
     if message.key is not None:
         put_bytes(fields, "key", message.key)
@@ -290,10 +313,12 @@ def put_bytes(fields: dict[str, Any], name: str, raw: bytes) -> None:
         fields[f"{name}_base64"] = base64.b64encode(raw).decode()
 
 
-def shown_content(value: bytes | None, show: Show) -> tuple[str, Any]:
+def shown_content(value: bytes | None, show: Show, most: int | None = None) -> tuple[str, Any]:
     """(which field, what stands in it). A value that is the word null is text: null means no value."""
     if value is None:
         return "value", None
+    if most is not None and len(value) > most:
+        return _beginning(value[:most], show)
     if (
         show in ("auto", "json")
         and value != b"null"
@@ -304,6 +329,16 @@ def shown_content(value: bytes | None, show: Show) -> tuple[str, Any]:
     if show != "base64":
         try:
             return "text", value.decode()
+        except UnicodeDecodeError:
+            pass
+    return "base64", base64.b64encode(value).decode()
+
+
+def _beginning(value: bytes, show: Show) -> tuple[str, Any]:
+    """Of a value that is cut: a character that the cut went through is left out."""
+    if show != "base64":
+        try:
+            return "text", codecs.getincrementaldecoder("utf-8")().decode(value)
         except UnicodeDecodeError:
             pass
     return "base64", base64.b64encode(value).decode()

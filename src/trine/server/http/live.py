@@ -8,6 +8,7 @@ An event is made once for all readers that may see everything and ask for the sa
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from typing import Annotated, Final
@@ -120,6 +121,11 @@ class Looks:
         told = sums._asdict()
         del told["size_bytes"]
         now = sampler.context.engine.clock.now_ms()
+        await asyncio.sleep(
+            0
+        )  # each of these steps takes up to a millisecond of a store of thousands of groups
+        top, behind = busiest(rows), most_behind(rows) if groups else []
+        await asyncio.sleep(0)
         asked = [row for name in names if (row := sampler.rows.get(name)) is not None and sees(name)]
         look = Live(
             at=iso(now),
@@ -127,8 +133,8 @@ class Looks:
             totals=LiveTotals(**told),
             broker=await self._doctor.vitals(sees),
             topics={row.name: topic_numbers(row, sampler) for row in asked},
-            top=[topic_numbers(row, sampler) for row in busiest(rows)],
-            groups=await group_summaries(sampler, most_behind(rows)) if groups else [],
+            top=[topic_numbers(row, sampler) for row in top],
+            groups=await group_summaries(sampler, behind),
         )
         return event("live", msgspec.json.encode(look))
 
@@ -164,6 +170,7 @@ async def live(
                 await sampler.refresh()
                 while not context.closing.is_set():
                     principal.check("read", None)  # the key may have been deleted meanwhile
+                    sampler.watched()
                     bell = sampler.ticked
                     yield await looks.event(principal, names, groups)
                     await first_of(context, bell, QUIET_MS)

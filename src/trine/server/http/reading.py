@@ -18,7 +18,7 @@ from trine.model.limits import MIB
 from trine.server.context import Context
 from trine.server.http.bodies import MessageOut, message_out
 from trine.server.http.publishing import topic_of
-from trine.server.http.requests import As, Given, Instant, Limit, WaitFor, Whole
+from trine.server.http.requests import As, Given, Instant, Limit, WaitFor, Whole, instant
 from trine.server.http.waiting import first_of, ringing, wait_ms, watching
 
 ANSWER_BYTES_MAX: Final = 16 * MIB
@@ -52,7 +52,7 @@ async def read_messages(
     """
     engine = context.engine
     deadline = engine.clock.now_ms() + wait_ms(wait)
-    span = Span(partition, from_offset, to_offset, from_time, to_time)
+    span = Span(partition, from_offset, to_offset, instant(from_time), instant(to_time))
     with ringing(engine, engine.reader_listeners) as bell:
         async with watching(request) as gone:
             while True:

@@ -9,6 +9,7 @@ from litestar import Request
 from litestar.di import NamedDependency
 from litestar.params import QueryParameter, SkipValidation
 
+from trine.model.duration import instant_ms
 from trine.server.http.bodies import Show, decode_body
 from trine.server.http.problems import BadRequest
 
@@ -46,7 +47,28 @@ Skip = Annotated[int, QueryParameter(name="offset", ge=0, le=2**31, description=
 PageLimit = Annotated[
     int, QueryParameter(name="limit", ge=1, le=1_000, description="The most that is answered.")
 ]
+Preview = Annotated[
+    int,
+    QueryParameter(
+        ge=0, le=2**20, description="Bytes of a value that are shown; a longer one is cut, and says so."
+    ),
+]
 Whole = Annotated[int | None, QueryParameter(ge=0, le=2**62)]
+
+
+def instant(text: str | None) -> str | float | None:
+    """A parameter as an instant: seconds since the epoch come as text too."""
+    if text is None:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def instant_ms_of(text: str | None) -> int | None:
+    given = instant(text)
+    return None if given is None else instant_ms(given)
 
 
 class Done(NamedTuple):

@@ -30,6 +30,9 @@ SHARE: Final = 0.1
 """Of its time the loop looks no longer than this, whoever asks: after a look that took 2 ms, counts are good for 20."""
 RING_MAX: Final = 900
 """Fifteen minutes of totals: some 100 kB."""
+CHEAP_S: Final = 0.002
+LOOKED_S: Final = 10.0
+"""A look that takes longer than `CHEAP_S` is not taken every second for the ring alone: if nobody asked for so long."""
 SLICE_PARTITIONS: Final = 256
 """Looked at with the lock held once: about a tenth of a millisecond, or one when all have changed."""
 ALL_EVERY_S: Final = 30.0
@@ -128,6 +131,7 @@ class Sampler:
     _taken: float = 0.0
     """When the last look began."""
     _good_s: float = 0.0
+    _asked: float = 0.0
     _all_at: float = 0.0
     _rated_at: float = 0.0
     _signs: tuple[int, int] | None = None
@@ -141,6 +145,14 @@ class Sampler:
 
     async def refresh(self) -> None:
         """Returns when the counts are as they are now, or were a moment ago. Who asks together shares a look."""
+        self.watched()
+        await self._refresh()
+
+    def watched(self) -> None:
+        """Somebody waits for the next tick."""
+        self._asked = time.monotonic()
+
+    async def _refresh(self) -> None:
         came = time.monotonic()
         while self._taken <= came - self._good_s:
             if self._refreshing is None or self._refreshing.done():
@@ -200,22 +212,27 @@ class Sampler:
         due = loop.time()
         while not self.context.closing.is_set():
             try:
-                await self.refresh()
+                await self._refresh()
             except TrineError:  # closed, or the store failed: then there is nothing to count
                 return
             self.tick()
-            due += EVERY_S
-            behind = loop.time() - due
-            self.late_s = max(behind, 0.0)
-            if behind > EVERY_S:
-                due = loop.time()
-            await asyncio.sleep(max(-behind, 0.0))
+            await self._rest()
+            due = max(due + EVERY_S, loop.time())
+            await asyncio.sleep(due - loop.time())
+            self.late_s = loop.time() - due
 
     @property
     def totals(self) -> Sums:
         if self._totals is None or self._totals[0] != self.version:
             self._totals = (self.version, sums_of(self.rows.values()))
         return self._totals[1]
+
+    async def _rest(self) -> None:
+        """Of a store so large that a look costs something, the ring has fewer samples while nobody looks."""
+        seconds = int(self._spent_s / CHEAP_S) * EVERY_S
+        while seconds > 0 and time.monotonic() - self._asked > LOOKED_S:
+            await asyncio.sleep(EVERY_S)
+            seconds -= EVERY_S
 
     def tick(self) -> None:
         """Makes rates of what has changed since the last time, and puts the totals into the ring."""

@@ -32,7 +32,7 @@ from trine.server.http import problems
 from trine.server.http.bodies import message_out
 from trine.server.http.counters import Counters, counters
 from trine.server.http.publishing import topic_of
-from trine.server.http.requests import As, Given, Instant, Whole
+from trine.server.http.requests import As, Given, Instant, Whole, instant
 from trine.server.http.sampler import Sampler
 from trine.server.http.waiting import first_of, ringing
 from trine.server.keys import Principal
@@ -195,7 +195,7 @@ async def tail(
     streams.check()
     known = request.headers.get("last-event-id")
     with context.engine.lock:
-        positions = _positions(context, topic, partition, from_offset, from_time, known)
+        positions = _positions(context, topic, partition, from_offset, instant(from_time), known)
 
     async def events() -> AsyncIterator[bytes]:
         engine = context.engine
@@ -229,7 +229,7 @@ def _positions(
     name: str,
     partition: int | None,
     from_offset: int | None,
-    from_time: str | None,
+    from_time: str | float | None,
     known: str | None,
 ) -> dict[int, int]:
     """Where the tail of each partition begins. Under the engine's lock."""

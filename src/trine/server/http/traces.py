@@ -10,7 +10,7 @@ from litestar.params import FromQuery, PathParameter, QueryParameter
 
 from trine.model.errors import UnknownMessage
 from trine.server.context import Context
-from trine.server.http.requests import Given, Instant, Limit
+from trine.server.http.requests import Given, Instant, Limit, instant
 from trine.server.keys import Principal
 from trine.trace.timeline import GroupLife, State, What
 
@@ -103,8 +103,8 @@ async def search_traces(
         group=group,
         state=message_state,
         older_than=older_than,
-        from_time=from_time,
-        to_time=to_time,
+        from_time=instant(from_time),
+        to_time=instant(to_time),
         limit=limit,
     )
     return FoundMany([msgspec.convert(one.to_dict(), FoundOut) for one in found])

@@ -86,7 +86,7 @@ class Doctor:
         memory, cpu, connections = self._process
         engine = self._context.engine
         with engine.lock:
-            journal = 0 if engine.closed else engine.store.statistics().bytes_since_checkpoint
+            journal = 0 if engine.closed else engine.store.bytes_since_checkpoint
             failure = engine.failure
         found = sorted(self._findings(failure, sees), key=lambda one: ORDER[one.level])
         if len(found) > HEALTH_MAX:
