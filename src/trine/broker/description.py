@@ -45,14 +45,14 @@ def _archived(topic: TopicState) -> dict[int, int]:
 
 
 def lag_of(group: GroupState, now: int) -> Lag:
-    oldest = group.oldest_ms()
+    ages = {number: max(now - at, 0) for number, at in group.oldest_ms().items()}
     lanes = [0] * len(group.topic.config.lanes)
     for part in group.parts:
         for lane, count in enumerate(part.partition.lanes.counts(part.ledger.floor)):
             lanes[lane] += count
     return Lag(
         count=group.lag(),
-        age_ms=max(now - oldest, 0) if oldest is not None else 0,
+        age_ms=max(ages.values(), default=0),
         in_flight=group.in_flight(),
         retrying=group.retrying(),
         partitions={
@@ -60,6 +60,7 @@ def lag_of(group: GroupState, now: int) -> Lag:
             for part in group.parts
         },
         lanes=dict(zip(group.topic.config.lanes, lanes, strict=True)),
+        ages_ms=ages,
     )
 
 
@@ -75,6 +76,7 @@ def describe_group(group: GroupState) -> GroupDescription:
                 name,
                 list(group.members.assigned(name)),
                 sum(lease.left for part in group.parts for lease in part.ledger.leases_of(name)),
+                group.members.seen_ms(name),
             )
             for name in group.members.names()
         ],

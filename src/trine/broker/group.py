@@ -93,14 +93,13 @@ class GroupState(Delivery):
             "redriven": counts[Kind.REDRIVEN],
         }
 
-    def oldest_ms(self) -> int | None:
-        """The time of the oldest message the group has not settled."""
-        times = []
+    def oldest_ms(self) -> dict[int, int]:
+        """By partition, the time of the batch with the oldest message that is not settled: its header is enough,
+        nothing is decoded. Partitions with nothing to settle are left out."""
+        times = {}
         for part in self.parts:
             log = part.partition.log
             offset = max(part.ledger.first_unsettled(), log.start_offset)
-            if offset < log.next_offset:
-                record = next(part.partition.scan(offset, log.next_offset), None)
-                if record is not None:
-                    times.append(record.timestamp)
-        return min(times, default=None)
+            if offset < log.next_offset and (found := next(log.headers(offset), None)) is not None:
+                times[part.partition.number] = found[1].base_time_ms
+        return times

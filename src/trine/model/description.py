@@ -41,12 +41,16 @@ class Lag(msgspec.Struct, frozen=True):
     partitions: dict[int, int]
     lanes: dict[str, int]
     """Messages not settled, by lane (those settled out of order are counted until the floor passes them)."""
+    ages_ms: dict[int, int] = {}
+    """How old the oldest is, by partition; those with nothing to settle are left out."""
 
 
 class MemberDescription(msgspec.Struct, frozen=True):
     name: str
     partitions: list[int]
     in_flight: int
+    seen_ms: int | None = None
+    """When it was last heard of."""
 
 
 class Rebalance(msgspec.Struct, frozen=True):
@@ -57,6 +61,36 @@ class Rebalance(msgspec.Struct, frozen=True):
     moved: tuple[int, ...]
     members: int
     generation: int
+    joined: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    pause_ms: int | None = 0
+    """How long the partitions that moved had no owner, the longest of them; None while some are on their way."""
+
+
+class PartitionPreview(msgspec.Struct, frozen=True, kw_only=True):
+    """What a verb would do to a group in one partition."""
+
+    partition: int
+    from_offset: int = msgspec.field(name="from")
+    """The first message that the group has not settled now."""
+    to_offset: int = msgspec.field(name="to")
+    """Where it would go on; of a replay, the end of what would come again."""
+    again: int
+    skipped: int
+
+
+class Preview(msgspec.Struct, frozen=True):
+    """What a verb that steers a group would do."""
+
+    partitions: list[PartitionPreview]
+    messages_again: int
+    """Settled ones that would be delivered again."""
+    messages_skipped: int
+    """Ones that nobody has settled, and nobody would get any more."""
+    in_flight_returned: int
+    """Leased now, whose leases would be void."""
+    says: str
+    """The same in a sentence."""
 
 
 class GroupDescription(msgspec.Struct, frozen=True):

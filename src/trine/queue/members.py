@@ -34,7 +34,7 @@ from trine.model.errors import TooMany
 from trine.model.limits import MEMBERS_MAX
 from trine.queue.assignment import assign
 
-HISTORY_MAX: Final = 64
+HISTORY_MAX: Final = 100
 """Rebalances remembered for people to look at; each may name as many partitions as there are."""
 
 ORDERS: Final = ("none", "key", "partition")
@@ -107,6 +107,10 @@ class Members:
     def __contains__(self, name: str) -> bool:
         return name in self._names
 
+    def seen_ms(self, name: str) -> int | None:
+        """When a member was last heard of."""
+        return self._seen_ms.get(name)
+
     def assigned(self, name: str) -> tuple[int, ...]:
         """The partitions a member may take new work from now; none if it is no member (any more)."""
         return self._assigned.get(name, ())
@@ -122,7 +126,7 @@ class Members:
         now_ms = self._pass(now_ms)
         self._names[name] = None
         self._seen_ms[name] = now_ms
-        self._rebalance(now_ms, f"{name} joined")
+        self._rebalance(now_ms, f"{name} joined", joined=(name,))
         return True
 
     def expect(self, name: str, by_ms: int) -> None:
@@ -138,7 +142,7 @@ class Members:
         if name not in self._names:
             return False
         self._remove(name)
-        self._rebalance(now_ms, f"{name} left")
+        self._rebalance(now_ms, f"{name} left", left=(name,))
         return True
 
     def heartbeat(self, name: str, now_ms: int) -> bool:
@@ -162,7 +166,7 @@ class Members:
                 self._remove(name)
             self._expired += len(silent)
             others = f" and {len(silent) - 1} more" if len(silent) > 1 else ""
-            self._rebalance(now_ms, f"{silent[0]}{others} fell silent")
+            self._rebalance(now_ms, f"{silent[0]}{others} fell silent", left=tuple(silent))
         return silent
 
     def grow(self, partitions: int) -> None:
@@ -238,11 +242,16 @@ class Members:
         self.generation += 1
         self._moves_finished += 1
         self._move_ms_max = max(self._move_ms_max, now_ms - (move.deadline_ms - self.move_wait_ms))
+        if not self.moving and self.history and self.history[-1].pause_ms is None:
+            last = self.history[-1]
+            self.history[-1] = msgspec.structs.replace(last, pause_ms=now_ms - last.at_ms)
 
     def _takeable(self, name: str) -> tuple[int, ...]:
         return tuple(partition for partition in self._target[name] if partition not in self.moving)
 
-    def _rebalance(self, now_ms: int, why: str) -> None:
+    def _rebalance(
+        self, now_ms: int, why: str, joined: tuple[str, ...] = (), left: tuple[str, ...] = ()
+    ) -> None:
         """Spread the partitions over the members as they are now."""
         before = self._target
         if not self._names or not self._partitions:
@@ -256,7 +265,10 @@ class Members:
         self.generation += 1
         self._rebalances += 1
         moved = _changed(before, self._target)
-        self.history.append(Rebalance(now_ms, why, moved, len(self._names), self.generation))
+        pause_ms = None if self.moving else 0
+        self.history.append(
+            Rebalance(now_ms, why, moved, len(self._names), self.generation, joined, left, pause_ms)
+        )
 
     def _share(self, before: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
         """More members than partitions, and they may share: each member gets one partition."""

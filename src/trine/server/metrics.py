@@ -257,7 +257,7 @@ def topic_numbers(topic: TopicState) -> dict[str, float]:
 
 def group_numbers(group: GroupState) -> dict[str, float]:
     """Under the lock."""
-    oldest = oldest_batch_ms(group)
+    oldest = min(group.oldest_ms().values(), default=None)
     now = group.engine.clock.now_ms()
     return {
         "lag_messages": group.lag(),
@@ -268,17 +268,6 @@ def group_numbers(group: GroupState) -> dict[str, float]:
         "paused": float(group.paused is not None),
         **group.totals(),
     }
-
-
-def oldest_batch_ms(group: GroupState) -> int | None:
-    """The time of the batch with the oldest message that is not settled: its header is enough, nothing is decoded."""
-    times = []
-    for part in group.parts:
-        log = part.partition.log
-        offset = max(part.ledger.first_unsettled(), log.start_offset)
-        if offset < log.next_offset and (found := next(log.headers(offset), None)) is not None:
-            times.append(found[1].base_time_ms)
-    return min(times, default=None)
 
 
 def _add(

@@ -332,3 +332,22 @@ class MembersMachine(RuleBasedStateMachine):
 
 MembersMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestMembersMachine = MembersMachine.TestCase
+
+
+def test_history_says_who_came_and_went_and_how_long_partitions_had_no_owner() -> None:
+    members = Members(2, "partition", member_timeout_ms=1000, move_wait_ms=500)
+    members.join("a", 0)
+    assert (members.history[-1].joined, members.history[-1].left, members.history[-1].pause_ms) == (
+        ("a",),
+        (),
+        0,
+    )
+    members.join("b", 100)
+    assert members.history[-1].pause_ms is None, "one is on its way"
+    (moving,) = members.moving
+    members.released(moving, 340)
+    assert members.history[-1].pause_ms == 240
+    assert members.seen_ms("b") == 100
+    members.expire(5000)
+    assert set(members.history[-1].left) == {"a", "b"}
+    assert members.seen_ms("b") is None

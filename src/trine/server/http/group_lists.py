@@ -1,11 +1,14 @@
-"""Groups of all topics: a page of them at a time."""
+"""Groups of all topics, a page of them at a time; and how the members of one came and went."""
 
 from __future__ import annotations
 
 import msgspec
 from litestar import get
-from litestar.params import FromQuery
+from litestar.params import FromPath, FromQuery
 
+from trine.server.context import Context
+from trine.server.http.options import RebalanceOut, rebalance_out
+from trine.server.http.publishing import topic_of
 from trine.server.http.requests import Filter, Given, PageLimit, Skip
 from trine.server.http.sampler import Sampler
 from trine.server.http.summaries import (
@@ -24,6 +27,10 @@ class GroupSummaries(msgspec.Struct, frozen=True, kw_only=True):
     total: int
     """That fit the filter."""
     groups: list[GroupSummary]
+
+
+class Rebalances(msgspec.Struct, frozen=True):
+    rebalances: list[RebalanceOut]
 
 
 @get("/v1/groups", opt={"may": "read"}, tags=["groups"], summary="Groups of all topics, in a line each")
@@ -52,4 +59,19 @@ async def list_all_groups(
     return GroupSummaries(total=len(rows), groups=await group_summaries(sampler, shown))
 
 
-HANDLERS = [list_all_groups]
+@get(
+    "/v1/topics/{topic:str}/groups/{group:str}/rebalances",
+    opt={"may": "read"},
+    tags=["groups"],
+    summary="How members came and went",
+)
+async def list_rebalances(topic: FromPath[str], group: FromPath[str], context: Given[Context]) -> Rebalances:
+    """The last 100 since the server started, newest first: who joined and left, what moved, and for how long it had no
+    owner.
+    """
+    with context.engine.lock:
+        history = context.engine.group(topic_of(context, topic), group).members.history
+        return Rebalances([rebalance_out(one) for one in reversed(history)])
+
+
+HANDLERS = [list_all_groups, list_rebalances]

@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import msgspec
-from litestar import Request, delete, get, patch, post
-from litestar.params import FromPath
+from litestar import Request, Response, delete, get, patch, post
+from litestar.params import FromPath, QueryParameter
 from msgspec import Meta
 
-from trine.model.description import Lag, MemberDescription
+from trine.broker.previews import preview_pause, preview_replay, preview_resume, preview_seek
+from trine.model.description import Lag, MemberDescription, Preview
 from trine.model.duration import duration_ms
 from trine.model.errors import TrineError
 from trine.model.limits import REASON_CHARS_MAX, RECEIVE_MAX
 from trine.server.context import Context
 from trine.server.http.bodies import Delivered, Show, Span, When, either
-from trine.server.http.delivery import Presence, Runs, Settle, member_name, receive, settle
+from trine.server.http.delivery import Presence, Runs, Settle, group_of, member_name, receive, settle
 from trine.server.http.options import CreateGroup, GroupOptions, GroupOut, group_out, words
 from trine.server.http.requests import Given, read
 from trine.server.http.waiting import wait_ms
@@ -23,6 +24,7 @@ from trine.server.keys import Principal, check_group
 
 GROUPS = "/v1/topics/{topic:str}/groups"
 GROUP = "/v1/topics/{topic:str}/groups/{group:str}"
+DryRun = Annotated[bool, QueryParameter(description="Changes nothing: says what would happen.")]
 Reason = Annotated[str, Meta(max_length=REASON_CHARS_MAX)]
 
 
@@ -289,49 +291,81 @@ def settled_out(count: int, durability: str, failed: list[tuple[str, TrineError]
 
 
 @post(
-    f"{GROUP}/seek", status_code=200, opt={"may": "consume", "body": SeekIn}, tags=["groups"], summary="Seek"
+    f"{GROUP}/seek",
+    status_code=200,
+    opt={"may": "consume", "body": SeekIn, "or": Preview},
+    tags=["groups"],
+    summary="Seek",
 )
 async def seek(
     request: Request[Any, Any, Any],
     topic: FromPath[str],
     group: FromPath[str],
     context: Given[Context],
-) -> Sought:
+    dry_run: DryRun = False,
+) -> Response[Sought]:
     """Moves a live group to an offset, a time, or an end of the log."""
     given = await read(request, SeekIn)
+    with context.engine.lock:
+        found = group_of(context, topic, group)  # a seek must not create a group by a slip of the pen
+        if dry_run:
+            where = {word: getattr(given, word) for word in ("offset", "time", "to", "partition")}
+            return _shown(preview_seek(found, **where))
     handle = context.broker.topic(topic).group(group)
-    await handle.describe()  # a seek must not create a group by a slip of the pen
     moved = await handle.seek(offset=given.offset, time=given.time, to=given.to, partition=given.partition)
-    return Sought({str(number): offset for number, offset in moved.items()})
+    return Response(Sought({str(number): offset for number, offset in moved.items()}))
+
+
+def _shown(preview: Preview) -> Response[Any]:
+    return Response(preview)
 
 
 @post(
-    f"{GROUP}/pause", status_code=200, opt={"may": "admin", "body": PauseIn}, tags=["groups"], summary="Pause"
+    f"{GROUP}/pause",
+    status_code=200,
+    opt={"may": "admin", "body": PauseIn, "or": Preview},
+    tags=["groups"],
+    summary="Pause",
 )
 async def pause(
     request: Request[Any, Any, Any],
     topic: FromPath[str],
     group: FromPath[str],
     context: Given[Context],
-) -> GroupOut:
+    dry_run: DryRun = False,
+) -> Response[GroupOut]:
     """Nothing is delivered until it is resumed; what is in flight can be settled."""
     given = await read(request, PauseIn)
+    if dry_run:
+        with context.engine.lock:
+            return _shown(preview_pause(group_of(context, topic, group)))
     handle = context.broker.topic(topic).group(group)
     await handle.pause(given.reason)
-    return group_out(await handle.describe())
+    return Response(group_out(await handle.describe()))
 
 
-@post(f"{GROUP}/resume", status_code=200, opt={"may": "admin"}, tags=["groups"], summary="Resume")
-async def resume(topic: FromPath[str], group: FromPath[str], context: Given[Context]) -> GroupOut:
+@post(
+    f"{GROUP}/resume",
+    status_code=200,
+    opt={"may": "admin", "or": Preview},
+    tags=["groups"],
+    summary="Resume",
+)
+async def resume(
+    topic: FromPath[str], group: FromPath[str], context: Given[Context], dry_run: DryRun = False
+) -> Response[GroupOut]:
+    if dry_run:
+        with context.engine.lock:
+            return _shown(preview_resume(group_of(context, topic, group)))
     handle = context.broker.topic(topic).group(group)
     await handle.resume()
-    return group_out(await handle.describe())
+    return Response(group_out(await handle.describe()))
 
 
 @post(
     f"{GROUP}/replay",
     status_code=200,
-    opt={"may": "consume", "body": ReplayIn},
+    opt={"may": "consume", "body": ReplayIn, "or": Preview},
     tags=["groups"],
     summary="Replay settled messages",
 )
@@ -340,20 +374,20 @@ async def replay(
     topic: FromPath[str],
     group: FromPath[str],
     context: Given[Context],
-) -> Replayed:
+    dry_run: DryRun = False,
+) -> Response[Replayed]:
     """Delivers settled messages again, beside live traffic."""
     given = await read(request, ReplayIn)
-    count = (
-        await context.broker.topic(topic)
-        .group(group)
-        .replay(
-            failed=given.failed,
-            key=either(given.key, given.key_base64, "key"),
-            from_time=given.from_time,
-            to_time=given.to_time,
-        )
-    )
-    return Replayed(count)
+    what: dict[str, Any] = {
+        "failed": given.failed,
+        "key": either(given.key, given.key_base64, "key"),
+        "from_time": given.from_time,
+        "to_time": given.to_time,
+    }
+    if dry_run:
+        with context.engine.lock:
+            return _shown(preview_replay(group_of(context, topic, group), **what))
+    return Response(Replayed(await context.broker.topic(topic).group(group).replay(**what)))
 
 
 HANDLERS = [

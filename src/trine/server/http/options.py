@@ -138,9 +138,17 @@ class TopicOut(msgspec.Struct, frozen=True, kw_only=True):
 
 class RebalanceOut(msgspec.Struct, frozen=True, kw_only=True):
     at: str
+    at_ms: int
+    generation: int
     why: str
+    joined: list[str]
+    left: list[str]
     moved: list[int]
+    """Partitions whose owners changed."""
     members: int
+    """Afterwards."""
+    pause_ms: int | None
+    """The longest that a moved partition had no owner; null while some are on their way."""
 
 
 class GroupOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,13 +187,23 @@ def group_out(found: GroupDescription) -> GroupOut:
         paused=found.paused,
         lag=found.lag,
         members=found.members,
-        rebalances=[_rebalance(one) for one in found.rebalances],
+        rebalances=[rebalance_out(one) for one in found.rebalances],
         config=_every_word(found.config),
     )
 
 
-def _rebalance(one: Rebalance) -> RebalanceOut:
-    return RebalanceOut(at=iso(one.at_ms), why=one.why, moved=list(one.moved), members=one.members)
+def rebalance_out(one: Rebalance) -> RebalanceOut:
+    return RebalanceOut(
+        at=iso(one.at_ms),
+        at_ms=one.at_ms,
+        generation=one.generation,
+        why=one.why,
+        joined=list(one.joined),
+        left=list(one.left),
+        moved=list(one.moved),
+        members=one.members,
+        pause_ms=one.pause_ms,
+    )
 
 
 def _every_word(config: msgspec.Struct) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def _documented(path: str) -> str:
 
 
 def _kinds(handler: HTTPRouteHandler) -> set[Any]:
-    kinds = {handler.opt["body"]} if "body" in handler.opt else set()
+    kinds = {handler.opt[word] for word in ("body", "or") if word in handler.opt}
     answer = _answer(handler)
     return kinds | ({answer} if answer is not None else set())
 
@@ -140,6 +140,8 @@ def _answered(handler: HTTPRouteHandler, by_kind: dict[Any, Any]) -> dict[str, A
         either = [by_kind[PublishedOne], by_kind[PublishedMany]]
         return {JSON: {"schema": {"anyOf": either}}}
     answer = _answer(handler)
+    if (other := handler.opt.get("or")) is not None:
+        return {JSON: {"schema": {"anyOf": [by_kind[answer], by_kind[other]]}}}
     return None if answer is None else {JSON: {"schema": by_kind[answer]}}
 
 

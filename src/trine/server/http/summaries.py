@@ -13,7 +13,6 @@ import msgspec
 from trine.broker.topic import TopicState
 from trine.server.http.counters import Sees
 from trine.server.http.sampler import SLICE_PARTITIONS, GroupRow, Sampler, TopicRow
-from trine.server.metrics import oldest_batch_ms
 
 TOP_MAX: Final = 20
 """Topics or groups of a first look."""
@@ -185,7 +184,7 @@ async def group_summaries(sampler: Sampler, rows: list[GroupRow]) -> list[GroupS
             with engine.lock:
                 topic = engine.topics.get(row.topic)
                 group = topic.groups.get(row.name) if topic is not None else None
-                oldest = oldest_batch_ms(group) if group is not None else None
+                oldest = min(group.oldest_ms().values(), default=None) if group is not None else None
             if oldest is not None:
                 age = max(engine.clock.now_ms() - oldest, 0)
             await asyncio.sleep(0)
