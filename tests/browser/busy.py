@@ -1,4 +1,5 @@
-"""A broker at work, for a dashboard to look at: topics, groups that keep up and one that does not, failures, a schedule.
+"""A broker at work, for a dashboard to look at: topics, groups that keep up and one that does not, dead letters, a
+schedule.
 
     with Busy(url): …        topics are filled, and producers and consumers work until the end
 
@@ -97,20 +98,35 @@ class Busy:
         audit.pause("the auditors look at June first")
         self._bury(broker)
         broker.topic("sensors").publish_many(
-            [{"value": bytes(self._dice.randrange(256) for _ in range(96)), "key": f"sensor-{n % 5}"} for n in range(40)]
+            [
+                {"value": bytes(self._dice.randrange(256) for _ in range(96)), "key": f"sensor-{n % 5}"}
+                for n in range(40)
+            ]
         )
         emails = broker.topic("emails")
         for number in range(70):
             minutes = int(self._dice.triangular(1, 1400, 500))
-            emails.publish(json.dumps({"to": self._dice.choice(CUSTOMERS), "mail": "reminder", "number": number}), delay=f"{minutes}m", key=self._dice.choice(CUSTOMERS))
-        broker.create_cron("nightly-sweep", topic="emails", expression="0 3 * * *", value="sweep", timezone="Europe/Berlin")
+            emails.publish(
+                json.dumps({"to": self._dice.choice(CUSTOMERS), "mail": "reminder", "number": number}),
+                delay=f"{minutes}m",
+                key=self._dice.choice(CUSTOMERS),
+            )
+        broker.create_cron(
+            "nightly-sweep", topic="emails", expression="0 3 * * *", value="sweep", timezone="Europe/Berlin"
+        )
         broker.create_cron("pulse", topic="sensors", expression="@hourly", value="beat")
 
     def _bury(self, broker: Any) -> None:
         """Some dead letters that nothing but a test will touch."""
         returns = broker.topic("returns")
         returns.publish_many(
-            [{"value": json.dumps({"return": n, "of": f"orders/{n % 6}/{n}"}), "key": self._dice.choice(CUSTOMERS)} for n in range(LETTERS)]
+            [
+                {
+                    "value": json.dumps({"return": n, "of": f"orders/{n % 6}/{n}"}),
+                    "key": self._dice.choice(CUSTOMERS),
+                }
+                for n in range(LETTERS)
+            ]
         )
         with returns.group("refunds").consumer("refunder-1") as consumer:
             left = LETTERS
@@ -125,10 +141,18 @@ class Busy:
             "order": number,
             "customer": customer,
             "amount": {"value": round(self._dice.uniform(5, 400), 2), "currency": "EUR"},
-            "items": [{"sku": f"SKU-{self._dice.randrange(9999):04}", "count": self._dice.randrange(1, 4)} for _ in range(2)],
+            "items": [
+                {"sku": f"SKU-{self._dice.randrange(9999):04}", "count": self._dice.randrange(1, 4)}
+                for _ in range(2)
+            ],
         }
         lane = self._dice.choices(["high", "normal", "low"], [1, 6, 2])[0]
-        return {"value": json.dumps(value), "key": customer, "priority": lane, "headers": {"source": "shop", "version": "2"}}
+        return {
+            "value": json.dumps(value),
+            "key": customer,
+            "priority": lane,
+            "headers": {"source": "shop", "version": "2"},
+        }
 
     # --- who works
 
@@ -139,11 +163,24 @@ class Busy:
             number += 1
             with contextlib.suppress(Unreachable):  # a test may have stopped the broker for a moment
                 orders.publish_many([self._order(number) for _ in range(self._dice.randrange(2, 5))])
-                clicks.publish_many([{"value": f'{{"page": "/p/{self._dice.randrange(50)}"}}', "key": f"v{self._dice.randrange(90)}"} for _ in range(25)])
+                clicks.publish_many(
+                    [
+                        {
+                            "value": f'{{"page": "/p/{self._dice.randrange(50)}"}}',
+                            "key": f"v{self._dice.randrange(90)}",
+                        }
+                        for _ in range(25)
+                    ]
+                )
                 if number % 3 == 0:
-                    payments.publish(json.dumps({"payment": number, "of": self._dice.choice(CUSTOMERS)}), key=f"p{number % 7}")
+                    payments.publish(
+                        json.dumps({"payment": number, "of": self._dice.choice(CUSTOMERS)}),
+                        key=f"p{number % 7}",
+                    )
 
-    def _work(self, topic: str, group: str, member: str, *, pause_s: float, fails: float = 0.0) -> Callable[[Any], None]:
+    def _work(
+        self, topic: str, group: str, member: str, *, pause_s: float, fails: float = 0.0
+    ) -> Callable[[Any], None]:
         dice = random.Random(member)
 
         def work(broker: Any) -> None:

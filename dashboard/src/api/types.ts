@@ -187,25 +187,27 @@ export interface Lag {
 	retrying: number
 	partitions: Record<string, number>
 	lanes: Record<string, number>
-	ages?: Record<string, number>
+	ages_ms?: Record<string, number>
 }
 
 export interface Member {
 	name: string
 	partitions: number[]
 	in_flight: number
-	last_seen?: string | null
+	seen_ms?: number | null
 }
 
 export interface Rebalance {
-	at: string
+	at_ms: number
 	generation: number
-	reason: string
+	why: string
 	joined: string[]
 	left: string[]
-	moved: number
+	/** Partitions. */
+	moved: number[]
 	members: number
-	pause_ms?: number | null
+	/** null: still moving. */
+	pause_ms: number | null
 }
 
 export interface Group {

@@ -14,7 +14,7 @@ import { type Column, Table } from "../parts/table"
 import { failed } from "../parts/toast"
 import { Id, Lane, Time } from "../parts/words"
 import { amend, place } from "../route"
-import { contentOf, keyOf, lineOf } from "../show/content"
+import { contentOf, keyOf, lineOf, shortened } from "../show/content"
 import { bytes, count, plural } from "../show/numbers"
 import { fromInput } from "../show/time"
 import { Publish } from "./publish"
@@ -61,6 +61,9 @@ const COLUMNS: Column<Message>[] = [
 	{ id: "lane", title: "Lane", track: "56px", from: "l", cell: (one) => <Lane name={one.priority} /> },
 	{ id: "size", title: "Size", track: "64px", end: true, from: "m", cell: (one) => bytes(contentOf(one).size) },
 ]
+
+/** Beside an open message there is less room. */
+const NARROW = COLUMNS.filter((column) => column.id !== "lane" && column.id !== "size" && column.id !== "key")
 
 interface Asked {
 	mode: Mode
@@ -177,9 +180,9 @@ function useTail(topic: string, on: boolean, partition: string): { messages: Mes
 		let frame: ReturnType<typeof setTimeout> | undefined
 		let source: EventSource
 		const open = () => {
-			source = new EventSource(address(path`/v1/topics/${topic}/tail`, { as: "text", partition, preview: PREVIEW }))
+			source = new EventSource(address(path`/v1/topics/${topic}/tail`, { as: "text", partition }))
 			source.addEventListener("message", (event) => {
-				waiting.unshift(JSON.parse(event.data) as Message)
+				waiting.unshift(shortened(JSON.parse(event.data) as Message, PREVIEW))
 				waiting.length = Math.min(waiting.length, FOLLOWED)
 				// Many may come at once: they are drawn a few times a second.
 				frame ??= setTimeout(() => {
@@ -312,7 +315,7 @@ export function Browse({ topic, onPublish }: { topic: Topic; onPublish: () => vo
 					{rows.length > 0 && (
 						<Table
 							label={`Messages of ${topic.name}`}
-							columns={COLUMNS}
+							columns={one ? NARROW : COLUMNS}
 							count={rows.length}
 							at={(index) => rows[index]}
 							rowKey={(message) => message.id}

@@ -174,9 +174,7 @@ function Members({ group }: { group: Group }) {
 									<td class="end">
 										<N n={one.in_flight} />
 									</td>
-									<td class="end wide-only">
-										{one.last_seen ? <Ago ms={Date.parse(one.last_seen)} /> : <span class="zero">–</span>}
-									</td>
+									<td class="end wide-only">{one.seen_ms ? <Ago ms={one.seen_ms} /> : <span class="zero">–</span>}</td>
 								</tr>
 							))}
 						</tbody>
@@ -219,21 +217,17 @@ function Rebalances({ at }: { at: string }) {
 							</tr>
 						</thead>
 						<tbody>
-							{newest(all).map((one, index) => (
+							{all.map((one, index) => (
 								<tr key={index}>
 									<td>
-										<Time ms={Date.parse(one.at)} />
+										<Time ms={one.at_ms} />
 									</td>
-									<td class="cut" title={one.reason}>
-										{one.reason}
+									<td class="cut" title={whyOf(one)}>
+										{whyOf(one)}
 									</td>
-									<td class="end">{plural(one.moved, "partition")}</td>
+									<td class="end">{plural(one.moved.length, "partition")}</td>
 									<td class="end wide-only">
-										{one.pause_ms === null || one.pause_ms === undefined ? (
-											<span class="zero">–</span>
-										) : (
-											span(one.pause_ms)
-										)}
+										{one.pause_ms === null ? <span class="muted">moving</span> : span(one.pause_ms)}
 									</td>
 									<td class="end">{one.members}</td>
 								</tr>
@@ -246,7 +240,10 @@ function Rebalances({ at }: { at: string }) {
 	)
 }
 
-const newest = (all: Rebalance[]): Rebalance[] => [...all].sort((a, b) => Date.parse(b.at) - Date.parse(a.at))
+function whyOf(one: Rebalance): string {
+	const names = [...one.joined.map((name) => `${name} joined`), ...one.left.map((name) => `${name} left`)]
+	return names.length > 0 && !names.some((name) => one.why.includes(name)) ? `${one.why}: ${names.join(", ")}` : one.why
+}
 
 interface Part {
 	number: number
@@ -288,7 +285,7 @@ function Parts({ group, topic }: { group: Group; topic: Topic | null }) {
 		.map(([number, lag]) => ({
 			number: Number(number),
 			lag,
-			age: group.lag.ages?.[number] ?? null,
+			age: group.lag.ages_ms?.[number] ?? null,
 			member: owners.get(Number(number)) ?? null,
 			next: topic?.partitions[Number(number)]?.next_offset ?? null,
 		}))

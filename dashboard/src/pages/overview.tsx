@@ -142,7 +142,7 @@ function HealthLine({ health }: { health: Health[] }) {
 				<ul>
 					{wrong.slice(0, 6).map((one) => (
 						<li key={one.what}>
-							<Badge tone={one.level}>{one.level === "bad" ? "bad" : "look"}</Badge> {one.what}
+							<Badge tone={one.level}>{one.level === "bad" ? "fault" : "warning"}</Badge> {one.what}
 							{one.where && <Where where={one.where} />}
 						</li>
 					))}

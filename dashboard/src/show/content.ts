@@ -62,6 +62,16 @@ function exact(_: string, value: unknown, context?: { source?: string }): unknow
 	return typeof value === "number" && source !== undefined && String(value) !== source ? new Exact(source) : value
 }
 
+/** A message of which a list keeps only the beginning: a stream has it whole, and there may be a thousand. */
+export function shortened(message: Message, chars: number): Message {
+	const { text, base64 } = message
+	if (text !== undefined && text.length > chars)
+		return { ...message, text: text.slice(0, chars), size: contentOf(message).size, cut: true }
+	if (base64 !== undefined && base64.length > chars)
+		return { ...message, base64: base64.slice(0, chars - (chars % 4)), size: contentOf(message).size, cut: true }
+	return message
+}
+
 const LINE_CHARS = 240
 
 /** One line for lists: white space folded, control characters shown as what they are. */
