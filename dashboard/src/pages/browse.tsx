@@ -34,11 +34,18 @@ const MOST = 5_000
 const FOLLOWED = 1_000
 
 const COLUMNS: Column<Message>[] = [
-	{ id: "time", title: "Time", track: "minmax(92px, 150px)", cell: (one) => <Time ms={one.timestamp_ms} millis /> },
+	{
+		id: "time",
+		title: "Time",
+		track: "minmax(92px, 150px)",
+		from: "m",
+		cell: (one) => <Time ms={one.timestamp_ms} millis />,
+	},
+	{ id: "clock", title: "Time", track: "60px", only: "s", cell: (one) => <Time ms={one.timestamp_ms} /> },
 	{
 		id: "id",
-		title: "Partition/offset",
-		track: "minmax(70px, 120px)",
+		title: "Message",
+		track: "minmax(56px, 110px)",
 		cell: (one) => <Id id={one.id} text={`${one.partition}/${one.offset}`} />,
 	},
 	{

@@ -11,7 +11,7 @@ import { Icon } from "../parts/icon"
 import { Empty, Loading, Refused } from "../parts/states"
 import { type Column, Table } from "../parts/table"
 import { done } from "../parts/toast"
-import { Ago, Badge, Facts, N, Page, Panel, Time, TopicLink } from "../parts/words"
+import { Ago, Badge, Facts, Lanes, N, Page, Panel, Time, TopicLink } from "../parts/words"
 import { go, to } from "../route"
 import { count, plural, short, span } from "../show/numbers"
 import { formOf, GROUP_OPTIONS } from "../show/options"
@@ -94,10 +94,7 @@ export function GroupPage({ topic, group: name }: { topic: string; group: string
 							["Retrying", <N key="r" n={found.lag.retrying} tone="warn" />],
 							["Members", count(found.members.length)],
 							["Order", String(found.config.order)],
-							...Object.entries(found.lag.lanes).map(([lane, n]): [string, preact.ComponentChild] => [
-								`Waiting, ${lane}`,
-								<N key={lane} n={n} />,
-							]),
+							["Lanes", <Lanes key="x" lanes={found.lag.lanes} />],
 						]}
 					/>
 					{found.lag.count > 0 && (

@@ -191,8 +191,7 @@ function Events({ events, begin, topic, on, onEvent }: EventsProps) {
 					<tr>
 						<th>When</th>
 						<th>What</th>
-						<th>Group</th>
-						<th>Detail</th>
+						<th class="wide-only">Detail</th>
 					</tr>
 				</thead>
 				<tbody>
@@ -214,20 +213,19 @@ function Events({ events, begin, topic, on, onEvent }: EventsProps) {
 											: span(event.at_ms - begin)}
 								</small>
 							</td>
-							<td>
-								{event.what.toLowerCase().replace("_", " ")}{" "}
+							<td class="what">
+								<b>{event.what.toLowerCase().replace("_", " ")}</b>{" "}
 								{event.attempt !== null && <span class="muted">#{event.attempt}</span>}
-							</td>
-							<td>
-								{event.group !== null && <GroupLink topic={topic} group={event.group} />}
-								{event.member !== null && (
+								{event.group !== null && (
 									<>
 										<br />
-										<small>{event.member}</small>
+										<GroupLink topic={topic} group={event.group} />{" "}
+										{event.member !== null && <small>{event.member}</small>}
 									</>
 								)}
+								<small class="narrow-only">{event.detail}</small>
 							</td>
-							<td class="wrap">{event.detail}</td>
+							<td class="wrap wide-only">{event.detail}</td>
 						</tr>
 					))}
 				</tbody>

@@ -15,6 +15,8 @@ export interface Column<T> {
 	end?: boolean
 	/** Not shown on what is smaller: `l` only on a laptop, `m` not on a phone. */
 	from?: "m" | "l"
+	/** Only on a phone. */
+	only?: "s"
 	sort?: boolean
 	told?: string
 	/** What stands in the head instead of the title. */
@@ -77,7 +79,9 @@ export function Table<T>(props: TableProps<T>) {
 	useEffect(() => onView?.(start, last), [start, last, onView])
 
 	const room = width.value
-	const shown = columns.filter((one) => !one.from || (one.from === "m" ? room !== "s" : room === "l"))
+	const shown = columns.filter((one) =>
+		one.only ? room === "s" : !one.from || (one.from === "m" ? room !== "s" : room === "l"),
+	)
 	const tracks = { gridTemplateColumns: shown.map((one) => one.track).join(" ") }
 	const rows: ComponentChildren[] = []
 	for (let index = Math.min(start, Math.max(0, count - 1)); index < last; index++) {
