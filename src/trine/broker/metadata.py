@@ -76,6 +76,9 @@ class JobMeta(msgspec.Struct, array_like=True):
     edited: bool = False
     where: str | None = None
     """A condition that the caller evaluates: he names the letters, the job moves them."""
+    letters: list[tuple[int, int]] | None = None
+    """Letters that were named when it began, as (partition, offset) and rising. Then `positions` and `ends` have one
+    number each: how many of them are dealt with, and how many there are."""
 
 
 class Metadata(msgspec.Struct):

@@ -16,6 +16,7 @@ from trine.broker.metadata import CronDeleted, CronMeta, CronSet
 from trine.broker.schedule import Over, hour_of
 from trine.broker.waits import find_waiting
 from trine.log import batch
+from trine.log.batch import StoredRecord
 from trine.log.compaction import latest_by_key
 from trine.log.stored import DeadLetter, LogMessage, StoredMessage
 from trine.model import limits
@@ -28,9 +29,10 @@ from trine.model.errors import (
     InvalidReceipt,
     ScheduleExists,
     TooMany,
+    UnknownMessage,
     UnknownSchedule,
 )
-from trine.model.ids import ScheduleId, check_name, parse_schedule_id
+from trine.model.ids import DLQ_SUFFIX, ScheduleId, check_name, parse_message_id, parse_schedule_id
 from trine.model.message import Headers, Instant, Outgoing, Published, as_bytes, draft, due_ms
 from trine.model.options import GroupConfig
 from trine.model.receipt import read_receipt
@@ -305,6 +307,11 @@ def delete_cron(engine: Engine, name: str) -> int:
 
 # --- dead letters
 
+NAMED_MAX = 1000
+"""Letters a redrive or a purge may name: a job is written anew with every step."""
+PURGE_STEP = 2_000
+"""Letters looked at with the lock held once."""
+
 
 def letters_group(dlq: TopicState) -> GroupState:
     """The ledger of what is still buried."""
@@ -312,6 +319,21 @@ def letters_group(dlq: TopicState) -> GroupState:
     if group is None:
         group = dlq.engine.create_group(dlq, REDRIVE_GROUP, GroupConfig(breaker=None))
     return group
+
+
+def letters_named(engine: Engine, dlq: str, ids: Sequence[str]) -> list[tuple[int, int]]:
+    """Ids of dead letters as (partition, offset), rising, each once."""
+    if not 1 <= len(ids) <= NAMED_MAX:
+        raise InvalidOption(f"there are {len(ids)} ids; 1 to {NAMED_MAX} can be named: use filters for more")
+    known = engine.topics.get(dlq)
+    partitions = len(known.partitions) if known is not None else 0
+    named = set()
+    for text in ids:
+        found = parse_message_id(text)
+        if found.topic != dlq or found.partition >= partitions:
+            raise UnknownMessage(f"{text} is not an id of a dead letter here; they look like {dlq}/0/17")
+        named.add((found.partition, found.offset))
+    return sorted(named)
 
 
 def dead_letters(
@@ -343,26 +365,68 @@ def matches(letter: DeadLetter, reason: str | None, group: str | None, key: byte
     return key is None or key == letter.key
 
 
-def purge_dead_letters(topic: TopicState, reason: str | None) -> tuple[int, int]:
-    engine = topic.engine
-    dlq = engine.topics.get(dlq_name(topic.name))
-    if dlq is None:
-        return 0, engine.store.end_lsn
-    now = engine.clock.now_ms()
-    entry = Entry()
-    count = 0
-    for part in letters_group(dlq).parts:
-        letters = [
-            record.offset
-            for record in part.partition.scan(part.ledger.first_unsettled(), part.partition.log.next_offset)
-            if not part.ledger.is_settled(record.offset)
-            and matches(DeadLetter(record, part.partition.origin, 0), reason, None, None)
-        ]
-        rows = [
-            Row(Kind.ACKED, 0, 0, 0, part.ledger.name("purged"), now, f, n, 0, -1)
-            for f, n in runs_of(letters)
-        ]
-        if rows:
-            entry.rows(part, rows)
-        count += len(letters)
-    return count, engine.commit(entry, Level.SYNCED, reserve=True)
+class Purge:
+    """Dead letters deleted a step at a time, each its own entry of the journal: nobody waits long for a large one.
+    What is buried meanwhile stays. Each step is called under the engine's lock."""
+
+    def __init__(
+        self,
+        topic: TopicState,
+        reason: str | None = None,
+        group: str | None = None,
+        key: bytes | str | None = None,
+        ids: Sequence[str] | None = None,
+    ) -> None:
+        self.count = 0
+        self.done = False
+        self._engine = topic.engine
+        self._which = (reason, group, as_bytes(key, "key"))
+        name = topic.name if topic.name.endswith(DLQ_SUFFIX) else dlq_name(topic.name)
+        dlq = topic.engine.topics.get(name)
+        self._parts = letters_group(dlq).parts if dlq is not None else []
+        self._at = [part.ledger.first_unsettled() for part in self._parts]
+        self._ends = [part.partition.log.next_offset for part in self._parts]
+        self._named: set[tuple[int, int]] | None = None
+        if ids is not None:
+            if any(one is not None for one in self._which):
+                raise InvalidOption("ids= names the letters: it does not go together with filters")
+            self._named = set(letters_named(topic.engine, name, ids))
+            self._narrow(self._named)
+
+    def _narrow(self, named: set[tuple[int, int]]) -> None:
+        """Only as much of the log is looked at as has these letters."""
+        for number in range(len(self._parts)):
+            own = [offset for partition, offset in named if partition == number]
+            self._at[number] = max(self._at[number], min(own, default=self._ends[number]))
+            self._ends[number] = min(self._ends[number], max(own, default=-1) + 1)
+
+    def step(self) -> int:
+        """Looks at the next ones, deletes what is meant, and answers the lsn that must become durable."""
+        engine = self._engine
+        now = engine.clock.now_ms()
+        entry = Entry()
+        looked = 0
+        self.done = True
+        for number, part in enumerate(self._parts):
+            letters = []
+            for record in part.partition.scan(self._at[number], self._ends[number]):
+                if looked >= PURGE_STEP:
+                    self.done = False
+                    break
+                looked += 1
+                self._at[number] = record.offset + 1
+                if not part.ledger.is_settled(record.offset) and self._means(number, part, record):
+                    letters.append(record.offset)
+            if letters:
+                why = part.ledger.name("purged")
+                rows = [Row(Kind.ACKED, 0, 0, 0, why, now, f, n, 0, -1) for f, n in runs_of(letters)]
+                entry.rows(part, rows)
+                self.count += len(letters)
+            if not self.done:
+                break
+        return engine.commit(entry, Level.SYNCED, reserve=True)
+
+    def _means(self, number: int, part: GroupPart, record: StoredRecord) -> bool:
+        if self._named is not None:
+            return (number, record.offset) in self._named
+        return matches(DeadLetter(record, part.partition.origin, 0), *self._which)

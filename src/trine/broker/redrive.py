@@ -15,7 +15,7 @@ import msgspec
 from trine.broker.dead_letters import dlq_name, record_bytes
 from trine.broker.entry import Entry
 from trine.broker.metadata import JobMeta, JobSet
-from trine.broker.operations import letters_group, matches
+from trine.broker.operations import letters_group, letters_named, matches
 from trine.log.stored import DeadLetter
 from trine.model.durability import Level
 from trine.model.duration import instant_ms
@@ -25,6 +25,7 @@ from trine.model.errors import (
     TooMany,
     TrineError,
     UnknownJob,
+    UnknownMessage,
     UnknownPartition,
     UnknownTopic,
 )
@@ -59,11 +60,87 @@ def begin_redrive(
     rate: float | None,
     edited: bool,
     where: str | None = None,
+    ids: Sequence[str] | None = None,
 ) -> tuple[RedriveJob, int]:
+    """A job that is under way from now on. `ids` names letters instead of filters."""
+    if edited and ids is not None:
+        raise InvalidOption("ids= and edit= do not go together: letters that are named are moved as they are")
+    job = _new_job(
+        engine, topic, to=to, reason=reason, group=group, key=key, from_time=from_time, to_time=to_time,
+        rate=rate, edited=edited, where=where, ids=ids,
+    )  # fmt: skip
+    entry = Entry()
+    entry.meta(JobSet(job), engine.apply_meta)
+    return RedriveJob(engine, job.id), engine.commit(entry, Level.SYNCED)
+
+
+def dry_redrive(
+    engine: Engine,
+    topic: str,
+    *,
+    to: str | None = None,
+    reason: str | None = None,
+    group: str | None = None,
+    key: bytes | str | None = None,
+    from_time: Instant | None = None,
+    to_time: Instant | None = None,
+    ids: Sequence[str] | None = None,
+) -> RedriveJob:
+    """A job that was not begun: to see what it would look at, and `fits` says which of that it would move."""
+    job = _new_job(
+        engine, topic, to=to, reason=reason, group=group, key=key, from_time=from_time, to_time=to_time,
+        rate=None, edited=False, where=None, ids=ids,
+    )  # fmt: skip
+    return RedriveJob(engine, job.id, job)
+
+
+def redrive_edited(
+    engine: Engine, topic: str, letter: str, *, to: str | None, edit: Edit
+) -> tuple[RedriveJob, int]:
+    """Sends one letter back as `edit` makes it: one entry, so there is no job to resume."""
+    job = _new_job(
+        engine, topic, to=to, reason=None, group=None, key=None, from_time=None, to_time=None, rate=None,
+        edited=True, where=None, ids=[letter],
+    )  # fmt: skip
+    draft_of = RedriveJob(engine, job.id, job)
+    ((part, found),) = draft_of.named()
+    if found is None:
+        raise UnknownMessage(f"{letter} is not a dead letter any more; it was redriven or purged")
+    now = engine.clock.now_ms()
+    target = draft_of._target(job, found)
+    made = draft_of._draft(found, target, edit, now)
+    assert made is not None, "an edit of one letter does not leave it where it is"
+    entry = Entry()
+    draft_of._move(entry, target, [(part, found, made)], now)
+    done = msgspec.structs.replace(job, positions=[1], matched=1, moved=1, state="done")
+    entry.meta(JobSet(done), engine.apply_meta)
+    return RedriveJob(engine, job.id), engine.commit(entry, Level.SYNCED)
+
+
+def _new_job(
+    engine: Engine,
+    topic: str,
+    *,
+    to: str | None,
+    reason: str | None,
+    group: str | None,
+    key: bytes | str | None,
+    from_time: Instant | None,
+    to_time: Instant | None,
+    rate: float | None,
+    edited: bool,
+    where: str | None,
+    ids: Sequence[str] | None,
+) -> JobMeta:
     name = topic if topic.endswith(DLQ_SUFFIX) else dlq_name(topic)
     if name not in engine.topics:
         engine.topic(topic)
         raise UnknownTopic(f"topic {topic!r} has no dead letters: nothing of it was ever given up on")
+    named = None
+    if ids is not None:
+        if any(one is not None for one in (reason, group, key, from_time, to_time, where)):
+            raise InvalidOption("ids= names the letters: it does not go together with filters or where=")
+        named = letters_named(engine, name, ids)
     if to is not None:
         engine.topic(to)
     if where is not None and edited:
@@ -76,7 +153,7 @@ def begin_redrive(
         raise TooMany(f"{JOBS_MAX} redrives are running; cancel some, or wait for their end")
     dlq = engine.topics[name]
     letters = letters_group(dlq)
-    job = JobMeta(
+    return JobMeta(
         id=f"redrive-{engine.meta.next_job}",
         topic=name,
         to=to,
@@ -86,15 +163,13 @@ def begin_redrive(
         from_ms=None if from_time is None else instant_ms(from_time),
         to_ms=None if to_time is None else instant_ms(to_time),
         rate=rate,
-        ends=[part.partition.log.next_offset for part in letters.parts],
-        positions=[part.ledger.first_unsettled() for part in letters.parts],
+        ends=[part.partition.log.next_offset for part in letters.parts] if named is None else [len(named)],
+        positions=[part.ledger.first_unsettled() for part in letters.parts] if named is None else [0],
         created_ms=engine.clock.now_ms(),
         edited=edited,
         where=where,
+        letters=named,
     )
-    entry = Entry()
-    entry.meta(JobSet(job), engine.apply_meta)
-    return RedriveJob(engine, job.id), engine.commit(entry, Level.SYNCED)
 
 
 def find_job(engine: Engine, job_id: str, has_edit: bool) -> RedriveJob:
@@ -115,8 +190,10 @@ def jobs(engine: Engine) -> list[RedriveJob]:
 class RedriveJob:
     """One job. What it is and how far stands in the metadata; here is only what moves it on."""
 
-    def __init__(self, engine: Engine, job_id: str) -> None:
+    def __init__(self, engine: Engine, job_id: str, dry: JobMeta | None = None) -> None:
         self._engine = engine
+        self._dry = dry
+        """What it would be, if it was not begun."""
         self.id = job_id
         self._began_ms = engine.clock.now_ms()
         self._moved = 0
@@ -124,7 +201,7 @@ class RedriveJob:
 
     @property
     def _job(self) -> JobMeta:
-        job = self._engine.meta.jobs.get(self.id)
+        job = self._dry or self._engine.meta.jobs.get(self.id)
         if job is None:
             raise UnknownJob(f"redrive {self.id!r} is long over and forgotten")
         return job
@@ -153,10 +230,39 @@ class RedriveJob:
             "passed_over": job.passed_over,
             "looked_at": sum(min(at, end) for at, end in zip(job.positions, job.ends, strict=True)),
             "of": total,
+            "created_ms": job.created_ms,
+            "to": job.to,
+            "rate": job.rate,
         }
+
+    def fits(self, letter: DeadLetter) -> bool:
+        """Whether a job with filters moves this letter, if it is still there."""
+        job = self._job
+        if job.from_ms is not None and letter.failed_ms < job.from_ms:
+            return False
+        if job.to_ms is not None and letter.failed_ms >= job.to_ms:
+            return False
+        return matches(letter, job.reason, job.group, job.key)
+
+    def named(self) -> list[tuple[GroupPart, DeadLetter | None]]:
+        """The letters of a job that names them; None for one that is not there any more."""
+        parts = self._letters().parts
+        found: list[tuple[GroupPart, DeadLetter | None]] = []
+        for number, offset in self._job.letters or []:
+            part = parts[number]
+            one = part.partition
+            there = one.log.start_offset <= offset < one.log.next_offset and not part.ledger.is_settled(
+                offset
+            )
+            record = one.record(offset) if there else None
+            letter = DeadLetter(record, one.origin, one.lane_of(offset)) if record is not None else None
+            found.append((part, letter))
+        return found
 
     def preview(self, limit: int) -> list[DeadLetter]:
         job = self._job
+        if job.letters is not None:
+            return [letter for _, letter in self.named() if letter is not None][:limit]
         found = []
         for number, part in enumerate(self._letters().parts):
             for letter in self._matching(job, number, part):
@@ -207,6 +313,8 @@ class RedriveJob:
         allowed = self._allowed(most, now)
         if allowed <= 0:
             return 0, engine.store.end_lsn
+        if job.letters is not None:
+            return self._step_named(job.letters, job.positions[0], allowed, now)
         entry = Entry()
         positions, matched, moved, looked = list(job.positions), 0, 0, 0
         room = engine.store.entry_bytes_max // 2
@@ -254,37 +362,11 @@ class RedriveJob:
         if job.state != "running":
             return 0, engine.store.end_lsn
         now = engine.clock.now_ms()
-        most = self._allowed(len(letters), now)
-        parts = self._letters().parts
-        positions, dealt = list(job.positions), 0
-        room = engine.store.entry_bytes_max // 2
-        targets: dict[str, list[tuple[GroupPart, DeadLetter, Draft]]] = {}
-        for number, first, offsets in _near(letters[:most], len(parts)):
-            if room <= 0:
-                break
-            part, one = parts[number], parts[number].partition
-            wanted = set(offsets)
-            there = {
-                record.offset: record
-                for record in one.scan(first, min(offsets[-1] + 1, job.ends[number]))
-                if record.offset in wanted and not part.ledger.is_settled(record.offset)
-            }
-            for offset in offsets:
-                dealt += 1
-                positions[number] = max(positions[number], min(offset + 1, job.ends[number]))
-                if (record := there.get(offset)) is not None:
-                    letter = DeadLetter(record, one.origin, one.lane_of(offset))
-                    target = self._target(job, letter)
-                    made = self._draft(letter, target, None, now)
-                    assert made is not None, "only edit= leaves letters out"
-                    targets.setdefault(target.name, []).append((part, letter, made))
-                    room -= record_bytes(record)
-                    if room <= 0:
-                        break
-        moved = sum(map(len, targets.values()))
         entry = Entry()
-        for name, found in targets.items():
-            self._move(entry, engine.topic(name), found, now)
+        dealt, moved = self._move_named(entry, letters[: self._allowed(len(letters), now)], job.ends, now)
+        positions = list(job.positions)
+        for number, offset in letters[:dealt]:
+            positions[number] = max(positions[number], min(offset + 1, job.ends[number]))
         over = last and dealt == len(letters)
         changed = msgspec.structs.replace(
             job,
@@ -298,6 +380,60 @@ class RedriveJob:
         lsn = engine.commit(entry, Level.SYNCED)
         self._moved += moved
         return dealt, lsn
+
+    def _step_named(
+        self, letters: Sequence[tuple[int, int]], at: int, most: int, now: int
+    ) -> tuple[int, int]:
+        engine, job = self._engine, self._job
+        ends = [part.partition.log.next_offset for part in self._letters().parts]
+        entry = Entry()
+        dealt, moved = self._move_named(entry, letters[at : at + most], ends, now)
+        changed = msgspec.structs.replace(
+            job,
+            positions=[at + dealt],
+            matched=job.matched + moved,
+            moved=job.moved + moved,
+            passed_over=job.passed_over + dealt - moved,
+            state="done" if at + dealt == len(letters) else "running",
+        )
+        entry.meta(JobSet(changed), engine.apply_meta)
+        lsn = engine.commit(entry, Level.SYNCED)
+        self._moved += moved
+        return dealt, lsn
+
+    def _move_named(
+        self, entry: Entry, letters: Sequence[tuple[int, int]], ends: list[int], now: int
+    ) -> tuple[int, int]:
+        """Puts the letters that are there into the entry, as many as fit; (how many it dealt with, how many moved)."""
+        engine, job = self._engine, self._job
+        parts = self._letters().parts
+        dealt = 0
+        room = engine.store.entry_bytes_max // 2
+        targets: dict[str, list[tuple[GroupPart, DeadLetter, Draft]]] = {}
+        for number, first, offsets in _near(letters, len(parts)):
+            if room <= 0:
+                break
+            part, one = parts[number], parts[number].partition
+            wanted = set(offsets)
+            there = {
+                record.offset: record
+                for record in one.scan(first, min(offsets[-1] + 1, ends[number]))
+                if record.offset in wanted and not part.ledger.is_settled(record.offset)
+            }
+            for offset in offsets:
+                dealt += 1
+                if (record := there.get(offset)) is not None:
+                    letter = DeadLetter(record, one.origin, one.lane_of(offset))
+                    target = self._target(job, letter)
+                    made = self._draft(letter, target, None, now)
+                    assert made is not None, "only edit= leaves letters out"
+                    targets.setdefault(target.name, []).append((part, letter, made))
+                    room -= record_bytes(record)
+                    if room <= 0:
+                        break
+        for name, found in targets.items():
+            self._move(entry, engine.topic(name), found, now)
+        return dealt, sum(map(len, targets.values()))
 
     def _allowed(self, most: int, now: int) -> int:
         """What the rate leaves of `most`."""
@@ -326,12 +462,7 @@ class RedriveJob:
             if part.ledger.is_settled(record.offset):
                 continue
             letter = DeadLetter(record, one.origin, one.lane_of(record.offset))
-            fits = matches(letter, job.reason, job.group, job.key)
-            if job.from_ms is not None and letter.failed_ms < job.from_ms:
-                fits = False
-            if job.to_ms is not None and letter.failed_ms >= job.to_ms:
-                fits = False
-            yield letter if fits else None
+            yield letter if self.fits(letter) else None
         at[number] = job.ends[number]
 
     def _target(self, job: JobMeta, letter: DeadLetter) -> TopicState:

@@ -19,6 +19,7 @@ app = typer.Typer(help="Dead letters: messages that were given up on.", no_args_
 Reason = Annotated[str | None, typer.Option("--reason", help="A part of the reason.")]
 OfGroup = Annotated[str | None, typer.Option("--group", "-g", help="Given up by this group.")]
 OfKey = Annotated[str | None, typer.Option("--key", "-k", help="Of this key.")]
+Ids = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="This one; can be given again.")]
 
 
 @verb(app, "list")
@@ -92,6 +93,7 @@ def redrive(
     resume: Annotated[
         str | None, typer.Option("--resume", metavar="JOB", help="Go on with this job.")
     ] = None,
+    ids: Ids = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Of a dry run: how many to show.")] = 100,
 ) -> None:
     """Send dead letters back to where they came from, or elsewhere.
@@ -107,8 +109,9 @@ def redrive(
     else:
         assert topic is not None
         job = session.broker.redrive(
-            topic, to=to, reason=reason, group=group, key=key, from_time=from_time, to_time=to_time, rate=rate
-        )
+            topic, to=to, reason=reason, group=group, key=key, from_time=from_time, to_time=to_time, rate=rate,
+            ids=ids or None,
+        )  # fmt: skip
     if dry_run:
         letters = [letter_record(one) for one in job.preview(limit)]
         if resume is None:
@@ -154,12 +157,24 @@ def cancel(
 
 
 @verb(app, "purge")
-def purge(session: Session, topic: TopicName, reason: Reason = None, yes: Yes = False) -> None:
-    """Delete dead letters."""
+def purge(
+    session: Session,
+    topic: TopicName,
+    reason: Reason = None,
+    group: OfGroup = None,
+    key: OfKey = None,
+    ids: Ids = None,
+    yes: Yes = False,
+) -> None:
+    """Delete dead letters: all of them, those that the filters fit, or those that are named."""
     handle = session.broker.topic(topic)
-    which = "All dead letters" if reason is None else f"Dead letters with {reason!r} in their reason"
+    filters = {"reason": reason, "group": group, "key": key}
+    told = " and ".join(f"the {word} {text!r}" for word, text in filters.items() if text is not None)
+    which = f"Dead letters with {told}" if told else "All dead letters"
+    if ids:
+        which = f"{len(ids)} dead letters"
     confirm_name(topic, f"{which} of {topic!r} will be deleted.", yes)
-    count = handle.purge_dead_letters(reason=reason)
+    count = handle.purge_dead_letters(**filters, ids=ids or None)
     session.done(f"{topic}: {count} dead letters deleted", topic=topic, purged=count)
 
 

@@ -40,7 +40,9 @@ async def list_dead_letters(connection: Connection, call: calls.ListDeadLetters)
 
 async def purge_dead_letters(connection: Connection, call: calls.PurgeDeadLetters) -> CountReply:
     topic = connection.context.broker.topic(call.topic)
-    return CountReply(await topic.purge_dead_letters(reason=call.reason))
+    return CountReply(
+        await topic.purge_dead_letters(reason=call.reason, group=call.group, key=call.key, ids=call.ids)
+    )
 
 
 # --- redrives
@@ -55,7 +57,7 @@ async def begin_redrive(connection: Connection, call: calls.BeginRedrive) -> Red
         job, lsn = redrive.begin_redrive(
             context.engine, call.topic, to=call.to, reason=call.reason, group=call.group, key=call.key,
             from_time=instant(call.from_time_ms), to_time=instant(call.to_time_ms), rate=call.rate,
-            edited=call.edited, where=call.where,
+            edited=call.edited, where=call.where, ids=call.ids,
         )  # fmt: skip
         _remember(connection, job)
     await context.commits.durable(lsn)

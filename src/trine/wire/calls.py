@@ -467,6 +467,9 @@ class ListDeadLetters(Call):
 class PurgeDeadLetters(Call):
     topic: str
     reason: str | None = None
+    group: str | None = None
+    key: bytes | None = None
+    ids: list[str] | None = None
 
 
 class BeginRedrive(Call):
@@ -481,6 +484,7 @@ class BeginRedrive(Call):
     edited: bool = False
     where: str | None = None
     """A condition that the caller evaluates; the job is then moved on by MoveLetters."""
+    ids: list[str] | None = None
 
 
 class ResumeRedrive(Call):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from trine.broker.aio.producer import AsyncProducer, AsyncTransaction
@@ -254,8 +254,10 @@ class AsyncBroker:
         rate: float | None = None,
         edit: Callable[[DeadLetter], Item | None] | None = None,
         where: str | None = None,
+        ids: Sequence[str] | None = None,
     ) -> AsyncRedrive:
-        """A job that sends dead letters back to where they came from, or elsewhere. It begins with `run`.
+        """A job that sends dead letters back to where they came from, or elsewhere. It begins with `run`. `ids` names
+        up to 1,000 letters, instead of filters.
 
         `where` is a condition that the caller evaluates, such as Spark: the job remembers it, and is told with `move`
         which letters it found.
@@ -264,7 +266,7 @@ class AsyncBroker:
             self._engine.check_open()
             job, lsn = begin_redrive(
                 self._engine, topic, to=to, reason=reason, group=group, key=key, from_time=from_time,
-                to_time=to_time, rate=rate, edited=edit is not None, where=where,
+                to_time=to_time, rate=rate, edited=edit is not None, where=where, ids=ids,
             )  # fmt: skip
         await self._waits.durable(lsn)
         return AsyncRedrive(self, job, edit)

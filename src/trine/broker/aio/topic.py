@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trine.broker.aio.consumer import AsyncConsumer
@@ -10,8 +10,8 @@ from trine.broker.aio.group import AsyncGroup
 from trine.broker.aio.reader import AsyncReader
 from trine.broker.description import describe_group, describe_topic
 from trine.broker.operations import (
+    Purge,
     dead_letters,
-    purge_dead_letters,
     read_log,
     retained_runs,
     scheduled,
@@ -304,11 +304,22 @@ class AsyncTopic:
         with self._engine.lock:
             return dead_letters(self._state(), reason, group, key, limit)
 
-    async def purge_dead_letters(self, *, reason: str | None = None) -> int:
+    async def purge_dead_letters(
+        self,
+        *,
+        reason: str | None = None,
+        group: str | None = None,
+        key: bytes | str | None = None,
+        ids: Sequence[str] | None = None,
+    ) -> int:
+        """Deletes those that the filters fit (all without any), or those named by id; answers how many."""
         with self._engine.lock:
-            count, lsn = purge_dead_letters(self._state(), reason)
-        await self._broker._waits.durable(lsn)
-        return count
+            purge = Purge(self._state(), reason, group, key, ids)
+        while not purge.done:
+            with self._engine.lock:
+                lsn = purge.step()
+            await self._broker._waits.durable(lsn)
+        return purge.count
 
     # --- steering
 

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trine.broker.description import describe_group, describe_topic
 from trine.broker.operations import (
+    Purge,
     dead_letters,
-    purge_dead_letters,
     read_log,
     retained_runs,
     scheduled,
@@ -305,11 +305,22 @@ class Topic:
         with self._engine.lock:
             return dead_letters(self._state(), reason, group, key, limit)
 
-    def purge_dead_letters(self, *, reason: str | None = None) -> int:
+    def purge_dead_letters(
+        self,
+        *,
+        reason: str | None = None,
+        group: str | None = None,
+        key: bytes | str | None = None,
+        ids: Sequence[str] | None = None,
+    ) -> int:
+        """Deletes those that the filters fit (all without any), or those named by id; answers how many."""
         with self._engine.lock:
-            count, lsn = purge_dead_letters(self._state(), reason)
-        self._broker._waits.durable(lsn)
-        return count
+            purge = Purge(self._state(), reason, group, key, ids)
+        while not purge.done:
+            with self._engine.lock:
+                lsn = purge.step()
+            self._broker._waits.durable(lsn)
+        return purge.count
 
     # --- steering
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import msgspec
@@ -224,8 +224,10 @@ class AsyncBroker:
         rate: float | None = None,
         edit: Callable[[DeadLetter], Item | None] | None = None,
         where: str | None = None,
+        ids: Sequence[str] | None = None,
     ) -> AsyncRedrive:
-        """A job that sends dead letters back to where they came from, or elsewhere. It begins with `run`.
+        """A job that sends dead letters back to where they came from, or elsewhere. It begins with `run`. `ids` names
+        up to 1,000 letters, instead of filters.
 
         `edit` runs here, not at the server: it is given the letters, and what it makes of them is sent.
         `where` is a condition that the caller evaluates, such as Spark: the job remembers it, and is told with `move`
@@ -242,6 +244,7 @@ class AsyncBroker:
             rate=rate,
             edited=edit is not None,
             where=where,
+            ids=None if ids is None else list(ids),
         )
         return AsyncRedrive(self, await self._call(call), edit, to)
 

@@ -354,8 +354,23 @@ class AsyncTopic:
         )
         return [letter_of(one) for one in await self._broker._call(call)]
 
-    async def purge_dead_letters(self, *, reason: str | None = None) -> int:
-        reply = await self._broker._call(calls.PurgeDeadLetters(topic=self.name, reason=reason))
+    async def purge_dead_letters(
+        self,
+        *,
+        reason: str | None = None,
+        group: str | None = None,
+        key: bytes | str | None = None,
+        ids: Sequence[str] | None = None,
+    ) -> int:
+        """Deletes those that the filters fit (all without any), or those named by id; answers how many."""
+        call = calls.PurgeDeadLetters(
+            topic=self.name,
+            reason=reason,
+            group=group,
+            key=as_bytes(key, "key"),
+            ids=None if ids is None else list(ids),
+        )
+        reply = await self._broker._call(call)
         count: int = reply.count
         return count
 

@@ -351,8 +351,23 @@ class Topic:
         )
         return [letter_of(one) for one in self._broker._call(call)]
 
-    def purge_dead_letters(self, *, reason: str | None = None) -> int:
-        reply = self._broker._call(calls.PurgeDeadLetters(topic=self.name, reason=reason))
+    def purge_dead_letters(
+        self,
+        *,
+        reason: str | None = None,
+        group: str | None = None,
+        key: bytes | str | None = None,
+        ids: Sequence[str] | None = None,
+    ) -> int:
+        """Deletes those that the filters fit (all without any), or those named by id; answers how many."""
+        call = calls.PurgeDeadLetters(
+            topic=self.name,
+            reason=reason,
+            group=group,
+            key=as_bytes(key, "key"),
+            ids=None if ids is None else list(ids),
+        )
+        reply = self._broker._call(call)
         count: int = reply.count
         return count
 

@@ -26,6 +26,7 @@ from trine.server.http import (
     publishing,
     push,
     reading,
+    redrives,
     schedules,
     search,
     session,
@@ -35,11 +36,12 @@ from trine.server.http import (
     traces,
 )
 from trine.server.http.access import guard, principal_of
-from trine.server.http.dead_letters import Jobs
 from trine.server.http.delivery import Presence
 from trine.server.http.gate import Gate
+from trine.server.http.letter_counts import LetterCounts
 from trine.server.http.live import Looks
 from trine.server.http.problems import answer_problem
+from trine.server.http.redrives import Jobs
 from trine.server.http.requests import Given
 from trine.server.http.sampler import Sampler
 from trine.server.http.schema import describe
@@ -80,6 +82,7 @@ class Shared:
         self.streams = Streams()
         self.sessions = Sessions()
         self._sampler: Sampler | None = None
+        self._counts: LetterCounts | None = None
         self._looks: Looks | None = None
         self._sampling: asyncio.Task[None] | None = None
         self._sweeping: asyncio.Task[None] | None = None
@@ -101,6 +104,12 @@ class Shared:
         if self._looks is None:
             self._looks = Looks(self.context, self.sampler)
         return self._looks
+
+    @property
+    def counts(self) -> LetterCounts:
+        if self._counts is None:
+            self._counts = LetterCounts(self.context)
+        return self._counts
 
     def begin(self) -> None:
         """The server is ready: what runs by itself begins."""
@@ -156,6 +165,9 @@ def _litestar(host: Host, shared: Shared) -> Litestar:
     def give_sampler(principal: Given[Any]) -> Sampler:
         return shared.sampler
 
+    def give_counts(principal: Given[Any]) -> LetterCounts:
+        return shared.counts
+
     def give_looks(sampler: Given[Any]) -> Looks:
         return shared.looks
 
@@ -174,6 +186,7 @@ def _litestar(host: Host, shared: Shared) -> Litestar:
             "presence": Provide(give_presence, sync_to_thread=False),
             "jobs": Provide(give_jobs, sync_to_thread=False),
             "sampler": Provide(give_sampler, sync_to_thread=False),
+            "counts": Provide(give_counts, sync_to_thread=False),
             "looks": Provide(give_looks, sync_to_thread=False),
             "sessions": Provide(give_sessions, sync_to_thread=False),
             "streams": Provide(give_streams, sync_to_thread=False),
@@ -197,7 +210,7 @@ def document() -> dict[str, Any]:
         """For what handlers are given, which is no parameter of theirs."""
         return Provide(lambda: None, sync_to_thread=False)
 
-    names = ("context", "principal", "presence", "jobs", "sampler", "looks", "sessions", "streams")
+    names = ("context", "principal", "presence", "jobs", "counts", "sampler", "looks", "sessions", "streams")
     return describe(
         Litestar(
             route_handlers=HANDLERS,
@@ -249,6 +262,7 @@ async def docs() -> Response[bytes]:
 
 HANDLERS: Final[list[Any]] = [
     *topics.HANDLERS, publishing.publish, *reading.HANDLERS, *search.HANDLERS, *groups.HANDLERS,
-    *group_lists.HANDLERS, *schedules.HANDLERS, *dead_letters.HANDLERS, *traces.HANDLERS, *simple.HANDLERS,
-    *streams.HANDLERS, *live.HANDLERS, *push.HANDLERS, *session.HANDLERS, *operations.HANDLERS, openapi, docs,
+    *group_lists.HANDLERS, *schedules.HANDLERS, *dead_letters.HANDLERS, *redrives.HANDLERS, *traces.HANDLERS,
+    *simple.HANDLERS, *streams.HANDLERS, *live.HANDLERS, *push.HANDLERS, *session.HANDLERS, *operations.HANDLERS,
+    openapi, docs,
 ]  # fmt: skip

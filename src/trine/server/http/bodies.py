@@ -155,7 +155,7 @@ class Delivered(MessageOut, frozen=True, kw_only=True, omit_defaults=True):
     deadline_ms: int
 
 
-class LetterOut(MessageOut, frozen=True, kw_only=True, omit_defaults=True):
+class LetterOut(PreviewOut, frozen=True, kw_only=True, omit_defaults=True):
     """A dead letter, with why, when, how often and where it came from."""
 
     reason: str
@@ -250,9 +250,10 @@ def _size(message: StoredMessage, most: int | None) -> dict[str, Any]:
     return {"size": size, "cut": most is not None and size is not None and size > most}
 
 
-def letter_out(letter: DeadLetter, show: Show) -> LetterOut:
+def letter_out(letter: DeadLetter, show: Show, most: int | None = None) -> LetterOut:
     return LetterOut(
-        **fields_of(letter, show),
+        **fields_of(letter, show, most),
+        **_size(letter, most),
         reason=letter.reason,
         origin=letter.origin,
         group=letter.group,

@@ -103,10 +103,12 @@ async def search(
         state = topic_of(context, topic)
         chosen = state.partitions if partition is None else [state.partition(partition)]
         if cursor is None:
-            positions = [_start(one, direction, from_offset, wanted) for one in chosen]
+            positions = [start_of(one, direction, from_offset, wanted) for one in chosen]
         else:
-            positions = _read_cursor(cursor, topic, direction, len(chosen))
-    walks = [_walk(one, position, direction, wanted) for one, position in zip(chosen, positions, strict=True)]
+            positions = read_cursor(cursor, topic, direction, len(chosen))
+    walks = [
+        walk_of(one, position, direction, wanted) for one, position in zip(chosen, positions, strict=True)
+    ]
     merge = Merge(walks, positions, direction)
     found = await merge.run(limit, preview)
     done = merge.over
@@ -118,7 +120,7 @@ async def search(
         ]
     return Searched(
         messages=[preview_out(one, show, preview) for one in messages],
-        cursor=None if done else _write_cursor(Cursor(topic, direction, merge.positions)),
+        cursor=None if done else write_cursor(Cursor(topic, direction, merge.positions)),
         scanned=merge.looked_at,
         done=done,
     )
@@ -161,20 +163,23 @@ class Merge:
         """Where each walk is: what it has not passed yet begins, or ends, there."""
         self.looked_at = 0
         self.over = False
+        self._heap: list[tuple[int, int, Step]] | None = None
 
     async def run(self, limit: int, preview: int) -> list[tuple[int, Step]]:
-        """Up to `limit` steps whose record fits, each with the index of its walk."""
+        """Up to `limit` steps whose record fits, each with the index of its walk. It can be called again, to go on."""
         sign = 1 if self._way == "forward" else -1
-        heap: list[tuple[int, int, Step]] = []
-        for index, walk in enumerate(self._walks):
-            if (first := next(walk, None)) is not None:
-                heap.append((sign * first.at_ms, index, first))
-            if index % HEADS == HEADS - 1:
-                await asyncio.sleep(0)
-        heapq.heapify(heap)
+        if self._heap is None:
+            self._heap = await self._begin(sign)
+        heap, until = self._heap, self.looked_at + LOOKED_MAX
         found: list[tuple[int, Step]] = []
         decoded = size = 0
-        while heap and len(found) < limit and self.looked_at < LOOKED_MAX and decoded < DECODED_MAX:
+        while (
+            heap
+            and len(found) < limit
+            and size <= ANSWER_BYTES_MAX
+            and self.looked_at < until
+            and decoded < DECODED_MAX
+        ):
             _, index, step = heap[0]
             self.positions[index] = step.offset
             self.looked_at += step.looked_at
@@ -182,9 +187,6 @@ class Merge:
             if step.record is not None:
                 found.append((index, step))
                 size += min(len(step.record.value or b""), preview)
-                if size > ANSWER_BYTES_MAX:
-                    heapq.heappop(heap)
-                    break
             upcoming = next(self._walks[index], None)
             if upcoming is None:
                 heapq.heappop(heap)
@@ -195,16 +197,28 @@ class Merge:
         self.over = not heap
         return found
 
+    async def _begin(self, sign: int) -> list[tuple[int, int, Step]]:
+        heap: list[tuple[int, int, Step]] = []
+        for index, walk in enumerate(self._walks):
+            if (first := next(walk, None)) is not None:
+                heap.append((sign * first.at_ms, index, first))
+            if index % HEADS == HEADS - 1:
+                await asyncio.sleep(0)
+        heapq.heapify(heap)
+        return heap
 
-def _walk(one: Partition, position: int, way: Way, wanted: Wanted) -> Iterator[Step]:
+
+def walk_of(one: Partition, position: int, way: Way, wanted: Wanted, least: int = 0) -> Iterator[Step]:
+    """A walk on from a position; nothing below `least` is wanted. Under the engine's lock."""
     log = one.log
     if way == "forward":
-        return forward(one, max(position, log.start_offset), log.next_offset, wanted)
+        return forward(one, max(position, least, log.start_offset), log.next_offset, wanted)
     lowest = log.start_offset if wanted.from_ms is None else log.offset_at(wanted.from_ms)
+    lowest = max(lowest, least)
     return backward(one, lowest, min(position, log.next_offset), wanted)
 
 
-def _start(one: Partition, way: Way, from_offset: int | None, wanted: Wanted) -> int:
+def start_of(one: Partition, way: Way, from_offset: int | None, wanted: Wanted) -> int:
     """Where a walk begins. Under the engine's lock."""
     log = one.log
     if way == "forward":
@@ -224,12 +238,12 @@ def _header(given: str | None) -> tuple[str, bytes | None] | None:
     return name.strip(), value.strip().encode() if colon else None
 
 
-def _write_cursor(cursor: Cursor) -> str:
+def write_cursor(cursor: Cursor) -> str:
     packed = zlib.compress(msgspec.msgpack.encode(cursor), 1)
     return base64.urlsafe_b64encode(packed).decode().rstrip("=")
 
 
-def _read_cursor(text: str, topic: str, way: Way, partitions: int) -> list[int]:
+def read_cursor(text: str, topic: str, way: Way, partitions: int) -> list[int]:
     try:
         packed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         raw = zlib.decompressobj().decompress(packed, CURSOR_BYTES_MAX)
