@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Error, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Error, Locator, Page, expect, sync_playwright
 
 from tests.browser.busy import Busy
 from tests.integration.serving import Serving
@@ -26,7 +26,14 @@ PATIENCE_MS = 20_000
 """How long a page may take to become what a test waits for: a loaded machine must not fail it."""
 LAPTOP = {"width": 1280, "height": 800}
 
+expect.set_options(timeout=PATIENCE_MS)
+
 NewPage = Callable[..., Page]
+
+
+def panel(page: Page, title: str) -> Locator:
+    """The part of a page under this heading."""
+    return page.locator(".panel").filter(has=page.locator("h2", has_text=title))
 
 
 @pytest.fixture(scope="session")

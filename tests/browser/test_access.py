@@ -182,7 +182,8 @@ def test_the_page_is_served_under_its_policy(serving: Serving, new_page: NewPage
     assert "unsafe" not in policy
     assert "<script>" not in answer.text()  # none inline
     assert page.evaluate(
-        "[...document.querySelectorAll('script, link')].every((one) => (one.src || one.href).startsWith(location.origin))"
+        "[...document.querySelectorAll('script, link')]"
+        ".every((one) => (one.src || one.href).startsWith(location.origin))"
     )
 
 

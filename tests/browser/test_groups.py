@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
 import trine
-from tests.browser.conftest import NewPage
+from tests.browser.conftest import NewPage, panel
 from tests.browser.test_topics import toast
 from tests.integration.serving import Serving
 
@@ -28,12 +29,12 @@ def steered(serving: Serving, request: pytest.FixtureRequest) -> Iterator[Any]:
                     message.reject("not wanted")
                 else:
                     message.ack()
-        yield group
+        yield SimpleNamespace(topic=topic, group=group)
 
 
-def open_group(look: NewPage, group: Any) -> Page:
-    page = look(f"topics/{group.topic.name}/groups/{group.name}")
-    expect(page.locator("h1")).to_contain_text(group.name)
+def open_group(look: NewPage, steered: Any) -> Page:
+    page = look(f"topics/{steered.topic.name}/groups/workers")
+    expect(page.locator("h1")).to_contain_text("workers")
     return page
 
 
@@ -47,11 +48,11 @@ def test_all_groups(look: NewPage) -> None:
     page.get_by_label("Filter groups").fill("billing")
     expect(page.locator(".tbody .tr")).to_have_count(1)
     page.locator(".tbody .tr").click()
-    members = page.locator(".panel", has_text="Members").first
+    members = panel(page, "Members")
     expect(members.locator("tbody tr")).to_have_count(2)
     expect(members.locator("tbody")).to_contain_text("worker-1")
     expect(members.locator(".cell")).to_have_count(6)
-    expect(page.locator(".panel", has_text="Rebalances")).to_contain_text("worker-2 joined")
+    expect(panel(page, "Rebalances")).to_contain_text("worker-2 joined")
     expect(page.get_by_role("table", name="Partitions of billing").get_by_role("row")).to_have_count(7)
 
 
@@ -70,10 +71,10 @@ def test_seek_shows_what_would_happen_and_does_it(look: NewPage, steered: Any) -
     dialog.get_by_label("Offset").fill("2")
     dialog.get_by_label("Partition").select_option("0")
     expect(dialog.locator("tbody tr td")).to_have_text(["0", "7", "2", "5", "0"])
-    assert steered.lag().count == 3  # nothing happened so far
+    assert steered.group.lag().count == 3  # nothing happened so far
     dialog.get_by_role("button", name="Move the group").click()
     toast(page, "was moved")
-    assert steered.lag().count == 8
+    assert steered.group.lag().count == 8
     expect(fact(page, "Lag")).to_have_text("8")
 
 
@@ -83,7 +84,7 @@ def test_replay_what_failed(look: NewPage, steered: Any) -> None:
     expect(page.locator("[data-preview]")).to_contain_text("1 ")
     page.get_by_role("button", name="Deliver again").click()
     toast(page, "1 message will be delivered again")
-    assert steered.lag().count == 4
+    assert steered.group.lag().count == 4
 
 
 def test_pause_and_resume(look: NewPage, steered: Any) -> None:
@@ -94,11 +95,11 @@ def test_pause_and_resume(look: NewPage, steered: Any) -> None:
     page.get_by_role("dialog").get_by_role("button", name="Pause").click()
     toast(page, "is paused")
     expect(page.locator(".note.warn")).to_contain_text("the bank is closed")
-    assert steered.describe().paused == "the bank is closed"
+    assert steered.group.describe().paused == "the bank is closed"
     page.get_by_role("button", name="Resume").click()
     page.get_by_role("dialog").get_by_role("button", name="Resume").click()
     toast(page, "goes on")
-    assert steered.describe().paused is None
+    assert steered.group.describe().paused is None
 
 
 def test_create_alter_and_delete_a_group(look: NewPage, steered: Any) -> None:

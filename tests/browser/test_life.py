@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 import trine
-from tests.browser.conftest import NewPage
+from tests.browser.conftest import NewPage, panel
 from tests.integration.serving import Serving
 
 
@@ -45,7 +45,7 @@ def test_the_picture_and_the_list(look: NewPage, lived: dict[str, str]) -> None:
     expect(picture.locator("rect.held.ill")).to_have_count(1)
     expect(picture.locator("rect.held.dead")).to_have_count(1)
     expect(picture.locator("line.wait")).not_to_have_count(0)
-    groups = page.locator(".panel", has_text="In each group").first.locator("tbody tr")
+    groups = panel(page, "In each group").locator("tbody tr")
     expect(groups).to_have_count(1)
     expect(groups).to_contain_text(re.compile(r"tried.*(dead-lettered|redriven).*2", re.DOTALL))
     events = page.locator(".events tbody tr")

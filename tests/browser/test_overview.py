@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 import trine
-from tests.browser.conftest import NewPage
+from tests.browser.conftest import NewPage, panel
 from tests.integration.serving import Serving
 
 TILES = [
@@ -37,12 +37,10 @@ def test_one_glance(look: NewPage) -> None:
     expect(page.locator(".tile-label")).to_have_text(TILES)
     expect(page.locator(".tile").first.locator(".tile-value")).to_have_text(re.compile(r"^[1-9][\d.,k]*/s$"))
     expect(page.locator(".health")).to_contain_text("Group audit of orders is paused")
-    expect(page.locator(".panel", has_text="Busiest topics").locator("tbody tr").first).to_contain_text(
-        "clicks"
-    )
-    behind = page.locator(".panel", has_text="Lag by group")
+    expect(panel(page, "Busiest topics").locator("tbody tr").first).to_contain_text("clicks")
+    behind = panel(page, "Lag by group")
     expect(behind.locator("tr", has_text="audit")).to_contain_text("paused")
-    expect(page.locator(".panel", has_text="Broker").first).to_contain_text("ready")
+    expect(panel(page, "Broker")).to_contain_text("ready")
     expect(page.locator(".chart canvas")).to_have_count(4)
     expect(page.locator(".pill")).to_have_text("Live")
     page.locator(".health li", has_text="audit").get_by_role("link", name="Look").click()
@@ -65,7 +63,7 @@ def test_a_lost_connection_recovers(fresh: Serving, new_page: NewPage, how: str)
     with trine.connect(fresh.url) as broker:
         broker.create_topic("before")
     page = new_page(fresh.http_url, errors=(*STOPPED, "503"))
-    busiest = page.locator(".panel", has_text="Busiest topics")
+    busiest = panel(page, "Busiest topics")
     expect(page.locator(".pill")).to_have_text("Live")
     expect(busiest).to_contain_text("before")
     getattr(fresh, how)()

@@ -235,13 +235,16 @@ export interface Preview {
 }
 
 export interface LetterSummary {
-	reasons: { topic: string; group: string; reason: string; count: number; last_at: string }[]
-	buckets: [number, number][]
 	total: number
+	/** false: counting goes on, and more is told when asked again. */
+	complete: boolean
+	by_reason: { topic: string; group: string; reason: string; count: number; last_at_ms: number }[]
+	counts: [number, number][]
 }
 
 export interface Redrive {
 	id: string
+	/** Of the dead letters: `orders.dlq`. */
 	topic: string
 	state: string
 	active: boolean

@@ -251,12 +251,12 @@ interface Part {
 }
 
 const PARTS: Column<Part>[] = [
-	{ id: "n", title: "Partition", track: "74px", cell: (one) => <b>{one.number}</b> },
-	{ id: "lag", title: "Lag", track: "minmax(60px, 1fr)", end: true, cell: (one) => <N n={one.lag} /> },
+	{ id: "n", title: "Partition", track: "62px", cell: (one) => <b>{one.number}</b> },
+	{ id: "lag", title: "Lag", track: "minmax(44px, 1fr)", end: true, cell: (one) => <N n={one.lag} /> },
 	{
 		id: "age",
 		title: "Oldest",
-		track: "minmax(70px, 1fr)",
+		track: "minmax(56px, 1fr)",
 		end: true,
 		cell: (one) => (one.lag > 0 && one.age !== null ? span(one.age) : <span class="zero">–</span>),
 	},
@@ -271,7 +271,7 @@ const PARTS: Column<Part>[] = [
 	{
 		id: "member",
 		title: "Held by",
-		track: "minmax(120px, 2fr)",
+		track: "minmax(70px, 2fr)",
 		cell: (one) => one.member ?? <span class="zero">nobody</span>,
 	},
 ]

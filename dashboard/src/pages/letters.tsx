@@ -2,8 +2,8 @@
 
 import { useCallback, useState } from "preact/hooks"
 import { get, path } from "../api/call"
-import { live } from "../api/live"
 import { useLoad } from "../api/load"
+import { usePages } from "../api/pages"
 import { may } from "../api/session"
 import type { Letter, LetterSummary, Message } from "../api/types"
 import { Bars } from "../parts/bars"
@@ -27,7 +27,8 @@ const WINDOWS = [
 	["7d", "7 days"],
 ] as const
 type Window = (typeof WINDOWS)[number][0]
-const MOST = 500
+const PAGE = 200
+const MOST = 5_000
 
 export function Letters({ topic }: { topic?: string }) {
 	const { window: asked = "24h" } = place.value.query
@@ -64,7 +65,7 @@ export function Letters({ topic }: { topic?: string }) {
 					<Panel title="When they were given up">
 						<Bars
 							label="Dead letters over time"
-							buckets={found.buckets}
+							buckets={found.counts}
 							colour="--c-dead"
 							what="dead letters"
 							height={90}
@@ -78,7 +79,7 @@ export function Letters({ topic }: { topic?: string }) {
 	)
 }
 
-type Reason = LetterSummary["reasons"][number]
+type Reason = LetterSummary["by_reason"][number]
 
 const REASONS: Column<Reason>[] = [
 	{
@@ -117,12 +118,12 @@ const REASONS: Column<Reason>[] = [
 		track: "minmax(84px, 0.8fr)",
 		end: true,
 		from: "m",
-		cell: (one) => <Ago ms={Date.parse(one.last_at)} />,
+		cell: (one) => <Ago ms={one.last_at_ms} />,
 	},
 ]
 
 function Reasons({ summary }: { summary: LetterSummary }) {
-	const { reasons } = summary
+	const { by_reason: reasons } = summary
 	return (
 		<Panel title="By topic and reason" flush>
 			{reasons.length === 0 ? (
@@ -143,6 +144,11 @@ function Reasons({ summary }: { summary: LetterSummary }) {
 	)
 }
 
+interface LetterPage {
+	dead_letters: Letter[]
+	cursor: string | null
+}
+
 interface OfProps {
 	topic: string
 	summary: LetterSummary | null
@@ -156,17 +162,12 @@ function Of({ topic, summary, again }: OfProps) {
 	const [open, setOpen] = useState<
 		{ what: "redrive" | "purge"; which: Which } | { what: "edit"; letter: Letter } | null
 	>(null)
-	const dead = live.value?.topics[topic]?.dead_letters ?? null
-	const list = useLoad<{ dead_letters: Letter[]; more: boolean }>(
-		JSON.stringify([topic, reason, group, key]),
-		(signal) =>
-			get(
-				path`/v1/topics/${topic}/dead-letters`,
-				{ reason, group, key, limit: MOST, as: "text", preview: 400 },
-				signal,
-			),
-		5_000,
-	)
+	const ask = { reason, group, key, as: "text", preview: 400 }
+	const list = usePages<Letter>(JSON.stringify([topic, ask]), async (cursor, signal) => {
+		const at = path`/v1/topics/${topic}/dead-letters`
+		const found = await get<LetterPage>(at, { ...ask, direction: "backward", limit: PAGE, cursor }, signal)
+		return { rows: found.dead_letters, cursor: found.cursor }
+	})
 	const reload = useCallback(() => {
 		setChosen(new Set())
 		setOne(null)
@@ -174,7 +175,7 @@ function Of({ topic, summary, again }: OfProps) {
 		again()
 	}, [list.again, again])
 	const close = useCallback(() => setOne(null), [])
-	const letters = list.data?.dead_letters ?? []
+	const letters = list.rows ?? []
 	const able = may("admin", topic)
 	const mark = (id: string) => {
 		const next = new Set(chosen)
@@ -182,7 +183,7 @@ function Of({ topic, summary, again }: OfProps) {
 		setChosen(next)
 	}
 	const all = letters.length > 0 && letters.every((letter) => chosen.has(letter.id))
-	const groups = [...new Set((summary?.reasons ?? []).map((found) => found.group))]
+	const groups = [...new Set((summary?.by_reason ?? []).map((found) => found.group))]
 	const filter: Which = { ids: null, reason, group, key, count: null }
 	const some: Which = { ids: [...chosen], reason: "", group: "", key: "", count: chosen.size }
 	const whole = async (letter: Letter) => ({ ...letter, ...(await wholeLetter(letter)) })
@@ -242,7 +243,7 @@ function Of({ topic, summary, again }: OfProps) {
 							</button>
 						</div>
 					)}
-					{list.data === null ? (
+					{list.rows === null ? (
 						list.error === null ? (
 							<Loading />
 						) : (
@@ -274,11 +275,14 @@ function Of({ topic, summary, again }: OfProps) {
 							/>
 							<div class="progress">
 								<span class="grow">
-									{plural(letters.length, "letter")} shown
-									{list.data.more
-										? `; there are more (${dead === null ? "narrow by reason or key" : count(dead)})`
-										: ""}
+									{plural(letters.length, "letter")} shown, the newest first
+									{list.cursor === null ? "; that is all" : ""}
 								</span>
+								{list.cursor !== null && letters.length < MOST && (
+									<button type="button" class="button small" onClick={() => list.further().catch(failed)}>
+										More
+									</button>
+								)}
 								<button type="button" class="button small" onClick={reload}>
 									<Icon name="replay" size={13} /> Refresh
 								</button>

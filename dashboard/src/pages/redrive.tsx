@@ -12,8 +12,8 @@ import { Icon } from "../parts/icon"
 import { done, failed } from "../parts/toast"
 import { Badge, Panel } from "../parts/words"
 import { lineOf } from "../show/content"
-import { bodyOf, draftOf, faultOf } from "../show/draft"
-import { count, percent, plural } from "../show/numbers"
+import { draftOf, editOf, faultOf } from "../show/draft"
+import { percent, plural } from "../show/numbers"
 
 /** Which letters: those with these ids, or those that match. */
 export interface Which {
@@ -32,9 +32,21 @@ interface Props {
 }
 
 interface Started {
-	job?: Job | null
+	job: Job | null
 	would_move?: Letter[] | null
+	/** Of a dry run: how many in all, or so far if not complete. */
+	matched?: number
+	complete?: boolean
 }
+
+interface DryRun {
+	letters: Letter[] | null
+	matched: number
+	complete: boolean
+	error: unknown
+}
+
+const ASKING: DryRun = { letters: null, matched: 0, complete: true, error: null }
 
 function filterOf(which: Which): Record<string, unknown> {
 	if (which.ids !== null) return { ids: which.ids }
@@ -52,19 +64,21 @@ function inWords(which: Which): string {
 	return parts.length > 0 ? `all letters ${parts.join(", ")}` : "all letters"
 }
 
-const SHOWN_MOST = 1_000
 const at = (topic: string, verb: string): string => path`/v1/topics/${topic}/dead-letters/${verb}`
 
 /** The dry run: which letters would go, asked when the dialog opens. */
-function useDryRun(topic: string, which: Which): { letters: Letter[] | null; error: unknown } {
-	const [state, put] = useState<{ letters: Letter[] | null; error: unknown }>({ letters: null, error: null })
+function useDryRun(topic: string, which: Which): DryRun {
+	const [state, put] = useState<DryRun>(ASKING)
 	const key = JSON.stringify(filterOf(which))
 	// biome-ignore lint/correctness/useExhaustiveDependencies: key is which letters
 	useEffect(() => {
 		const abort = new AbortController()
 		post<Started>(at(topic, "redrive"), { ...filterOf(which), dry_run: true }, {}, abort.signal).then(
-			(found) => put({ letters: found.would_move ?? [], error: null }),
-			(error) => !abort.signal.aborted && put({ letters: null, error }),
+			(found) => {
+				const letters = found.would_move ?? []
+				put({ letters, matched: found.matched ?? letters.length, complete: found.complete ?? true, error: null })
+			},
+			(error) => !abort.signal.aborted && put({ ...ASKING, error }),
 		)
 		return () => abort.abort()
 	}, [topic, key])
@@ -83,8 +97,8 @@ function Would({ run, verb }: { run: ReturnType<typeof useDryRun>; verb: string 
 	return (
 		<>
 			<div class="note" role="status" data-preview>
-				{letters.length >= SHOWN_MOST ? `At least ${count(SHOWN_MOST)} letters` : plural(letters.length, "letter")}{" "}
-				would be {verb}.
+				{run.complete ? "" : "At least "}
+				{plural(run.matched, "letter")} would be {verb}.
 			</div>
 			{letters.length > 0 && (
 				<ul class="sample">
@@ -94,11 +108,7 @@ function Would({ run, verb }: { run: ReturnType<typeof useDryRun>; verb: string 
 							<span class="line cut">{lineOf(one)}</span>
 						</li>
 					))}
-					{letters.length > 5 && (
-						<li class="muted">
-							and {letters.length >= SHOWN_MOST ? "more" : plural(letters.length - 5, "more", "more")}
-						</li>
-					)}
+					{run.matched > 5 && <li class="muted">and {plural(run.matched - 5, "more", "more")}</li>}
 				</ul>
 			)}
 		</>
@@ -193,7 +203,7 @@ export function EditLetter({
 }) {
 	const [draft, setDraft] = useState(() => draftOf(letter))
 	const act = async () => {
-		await post<Started>(at(topic, "redrive"), { ids: [letter.id], edit: bodyOf(draft) })
+		await post<Started>(at(topic, "redrive"), { ids: [letter.id], edit: editOf(draft) })
 		done(`Edited and redriven: ${letter.origin}`)
 		onDone()
 	}
@@ -215,12 +225,14 @@ export function EditLetter({
 }
 
 const ENDED_SHOWN = 3
+/** The topic whose dead letters a job sends back. */
+const originOf = (job: Job): string => job.topic.replace(/\.dlq$/, "")
 
 /** Redrives that run, or were interrupted, and the last that ended. */
 export function Jobs({ topic }: { topic?: string }) {
 	const jobs = useLoad<{ redrives: Job[] }>("redrives", (signal) => get("/v1/redrives", {}, signal), 1_500)
 	const all = (jobs.data?.redrives ?? []).filter(
-		(one) => (topic === undefined || one.topic === topic) && (one.of > 0 || one.state === "running"),
+		(one) => (topic === undefined || originOf(one) === topic) && (one.of > 0 || one.state === "running"),
 	)
 	const running = all.filter((one) => one.state === "running")
 	const shown = [
@@ -248,7 +260,7 @@ export function Jobs({ topic }: { topic?: string }) {
 				return (
 					<div class="job" key={job.id}>
 						<b class="mono">{job.id}</b>
-						<span>{job.topic}</span>
+						<span>{originOf(job)}</span>
 						<Badge
 							tone={
 								stopped || job.error ? "warn" : job.state === "running" ? "info" : job.state === "done" ? "ok" : "plain"
@@ -270,7 +282,7 @@ export function Jobs({ topic }: { topic?: string }) {
 							{plural(job.moved, "moved", "moved")} {job.of > 0 && `; ${percent(share)} looked at`}
 						</span>
 						{job.error && <span class="bad">{job.error}</span>}
-						{may("admin", job.topic) && job.state === "running" && (
+						{may("admin", originOf(job)) && job.state === "running" && (
 							<span class="actions">
 								{stopped && (
 									<button type="button" class="button small" onClick={() => say(job, "resume")}>

@@ -3,6 +3,7 @@
 import { useCallback, useState } from "preact/hooks"
 import { get, path, post, remove } from "../api/call"
 import { useLoad } from "../api/load"
+import { usePages } from "../api/pages"
 import { may } from "../api/session"
 import type { Scheduled, Upcoming } from "../api/types"
 import { Bars } from "../parts/bars"
@@ -52,30 +53,13 @@ export function Schedule() {
 		? { from_time: new Date(picked[0]).toISOString(), to_time: new Date(picked[1]).toISOString() }
 		: {}
 	const ask = { topic, key, ...range, as: "text", preview: 400 }
-	const list = useLoad<SchedulePage>(
-		JSON.stringify(ask),
-		(signal) => get<SchedulePage>("/v1/schedules", { ...ask, limit: LIMIT }, signal),
-		5_000,
-	)
-	const [more, setMore] = useState<{ of: string; rows: Scheduled[]; cursor: string | null }>({
-		of: "",
-		rows: [],
-		cursor: null,
+	const list = usePages<Scheduled>(JSON.stringify(ask), async (cursor, signal) => {
+		const found = await get<SchedulePage>("/v1/schedules", { ...ask, limit: LIMIT, cursor }, signal)
+		return { rows: found.schedules, cursor: found.cursor }
 	})
-	const extra = more.of === JSON.stringify(ask) && more.rows.length > 0 ? more : null
-	const rows = extra ? [...(list.data?.schedules ?? []), ...extra.rows] : (list.data?.schedules ?? [])
-	const cursor = extra ? extra.cursor : (list.data?.cursor ?? null)
-	const further = async () => {
-		try {
-			const found = await get<SchedulePage>("/v1/schedules", { ...ask, limit: LIMIT, cursor })
-			setMore({ of: JSON.stringify(ask), rows: [...(extra?.rows ?? []), ...found.schedules], cursor: found.cursor })
-		} catch (error) {
-			failed(error)
-		}
-	}
+	const rows = list.rows ?? []
 	const reload = useCallback(() => {
 		setOne(null)
-		setMore({ of: "", rows: [], cursor: null })
 		list.again()
 		coming.again()
 	}, [list.again, coming.again])
@@ -146,7 +130,7 @@ export function Schedule() {
 					</div>
 					<div class={one ? "browse with-one" : "browse"}>
 						<div class="panel">
-							{list.data === null ? (
+							{list.rows === null ? (
 								list.error === null ? (
 									<Loading />
 								) : (
@@ -174,8 +158,8 @@ export function Schedule() {
 									/>
 									<div class="progress">
 										<span class="grow">{plural(rows.length, "message")} shown, the soonest first</span>
-										{cursor !== null && rows.length < MOST && (
-											<button type="button" class="button small" onClick={further}>
+										{list.cursor !== null && rows.length < MOST && (
+											<button type="button" class="button small" onClick={() => list.further().catch(failed)}>
 												More
 											</button>
 										)}

@@ -1,7 +1,7 @@
 // Dialogs, on the browser's own <dialog>: it keeps the focus inside and closes on Esc by itself.
 
 import type { ComponentChildren } from "preact"
-import { useEffect, useId, useRef, useState } from "preact/hooks"
+import { useId, useLayoutEffect, useRef, useState } from "preact/hooks"
 import { told } from "../api/call"
 import { Icon } from "./icon"
 
@@ -17,7 +17,8 @@ interface DialogProps {
 export function Dialog({ title, onClose, children, footer, wide, onSubmit }: DialogProps) {
 	const box = useRef<HTMLDialogElement>(null)
 	const name = useId()
-	useEffect(() => {
+	// Before anything is painted: what has the focus now gets it back when the dialog closes.
+	useLayoutEffect(() => {
 		const dialog = box.current
 		dialog?.showModal()
 		return () => dialog?.close()

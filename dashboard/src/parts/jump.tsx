@@ -1,7 +1,7 @@
 // The search that `/` opens: to a topic, a group, a page, or the life of a message by its id.
 
 import { signal } from "@preact/signals"
-import { useEffect, useRef, useState } from "preact/hooks"
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks"
 import { get } from "../api/call"
 import type { GroupPage, TopicPage } from "../api/types"
 import { go, lifeOf, to } from "../route"
@@ -58,7 +58,7 @@ function Box() {
 	const close = () => {
 		isOpen.value = false
 	}
-	useEffect(() => box.current?.showModal(), [])
+	useLayoutEffect(() => box.current?.showModal(), [])
 	useEffect(() => {
 		const abort = new AbortController()
 		const timer = setTimeout(() => look(text.trim(), abort.signal).then(setFound, () => undefined), 120)

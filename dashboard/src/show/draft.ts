@@ -67,3 +67,8 @@ export function bodyOf(draft: Draft): Record<string, unknown> {
 	if (draft.priority !== "normal") body.priority = draft.priority
 	return body
 }
+
+/** What an edit of a dead letter takes: what it leaves out would stay, so what was taken away is said too. */
+export function editOf(draft: Draft): Record<string, unknown> {
+	return { headers: {}, ...bodyOf(draft), priority: draft.priority }
+}
