@@ -34,6 +34,8 @@ from trine.log.log import Log
 from trine.model.duration import HOUR_MS
 from trine.model.ids import ScheduleId
 from trine.model.message import H_DEDUP
+from trine.queue.outlook import BEGINNING, Place, counts, upcoming
+from trine.queue.timers import FOREVER, Longs
 from trine.queue.wheel import Wheel
 
 if TYPE_CHECKING:
@@ -140,23 +142,50 @@ class Schedule:
             return str(self._origin[ref]).encode()
         return b"%s@%d-%d" % (self._topic_name, ref >> ROW_BITS, ref & ROW_MASK)
 
-    def waiting(self, limit: int) -> list[Waiting]:
-        """What waits, soonest first."""
+    def waiting(self, limit: int, after: Place = BEGINNING, before_ms: int = FOREVER) -> list[Waiting]:
+        """What waits, soonest first: what lies beyond a place (due, ref) and is due before a time."""
         found: list[Waiting] = []
-        for hour in sorted(self.buckets):
-            bucket = self.buckets[hour]
-            if not bucket.live:
-                continue
-            self.load(bucket)
-            here = []
-            for row, size in enumerate(bucket.size_of):
-                if size and row not in bucket.over:
-                    ref = hour << ROW_BITS | row
-                    here.append(Waiting(self.id_of(ref), self.header(bucket, row).max_time_ms, ref))
-            found += sorted(here, key=lambda one: (one.due_ms, one.ref))
-            if len(found) >= limit:
+        while len(found) < limit:
+            # Hours that are far are not in memory: each is loaded when all before it has been given.
+            far = self._next_unloaded(after[0])
+            until = before_ms if far is None else min(before_ms, far.hour * HOUR_MS)
+            due, refs = upcoming(self._wheel, after, limit - len(found), until)
+            found += [
+                Waiting(self.id_of(ref), at, ref) for at, ref in zip(due.tolist(), refs.tolist(), strict=True)
+            ]
+            if found:
+                after = (found[-1].due_ms, found[-1].ref)
+            if len(found) >= limit or far is None or until >= before_ms:
                 break
-        return found[:limit]
+            self.load(far)
+        return found
+
+    def _next_unloaded(self, from_ms: int) -> Bucket | None:
+        hours = [
+            hour
+            for hour, bucket in self.buckets.items()
+            if bucket.live and not bucket.loaded and (hour + 1) * HOUR_MS > from_ms
+        ]
+        return self.buckets[min(hours)] if hours else None
+
+    def load_near(self, before_ms: int, most: int) -> int:
+        """Loads hours before a time, the nearest first, as long as they have no more than so many messages; answers how
+        many were loaded."""
+        loaded = 0
+        while (bucket := self._next_unloaded(-1)) is not None:
+            if bucket.hour * HOUR_MS >= before_ms or loaded + bucket.live > most:
+                break
+            loaded += bucket.live
+            self.load(bucket)
+        return loaded
+
+    def outlook(self, edges: Longs) -> tuple[list[int], list[tuple[int, int]]]:
+        """How many are due before the first of these times, between each two, and from the last one on; and of the
+        hours that are not in memory, of which no more is known, (hour, how many)."""
+        far = [
+            (hour, bucket.live) for hour, bucket in self.buckets.items() if bucket.live and not bucket.loaded
+        ]
+        return counts(self._wheel, edges), far
 
     def due(self, now: int, most: int) -> list[tuple[int, int]]:
         """(due, ref) of messages to be delivered now, in order. They leave the wheel; `restore_due` puts them back."""

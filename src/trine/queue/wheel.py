@@ -174,6 +174,25 @@ class Wheel:
                 return earliest
         raise AssertionError("timers are counted that no level holds")
 
+    def groups(self) -> Iterator[list[tuple[Longs, Longs]]]:
+        """All timers as arrays of (due, refs), for `outlook`: no group has any that is due before those of the groups
+        before it. Discarded ones are among them."""
+        near = [(run.due, run.refs) for run in (*self._ready, *self._runs)]
+        if self._heap:
+            due, _, refs = zip(*self._heap, strict=True)
+            near.append((np.array(due, dtype=np.int64), np.array(refs, dtype=np.int64)))
+        yield near
+        for level in (self._seconds, self._minutes, self._hours):
+            for key in sorted(level.keys):
+                slot = level.slots[key]
+                held = [(run.due, run.refs) for run in slot.runs]
+                if slot.due:
+                    held.append((np.array(slot.due, dtype=np.int64), np.array(slot.refs, dtype=np.int64)))
+                yield held
+
+    def discarded(self) -> Sequence[int]:
+        return self._discarded.to_array() if self._dead else ()
+
     def memory_bytes(self) -> int:
         """An estimate of what it holds. Slots that are half taken may keep more until they are done."""
         slots = sum(slot.memory_bytes() for slot in self._all_slots())

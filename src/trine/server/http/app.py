@@ -34,6 +34,7 @@ from trine.server.http import (
     streams,
     topics,
     traces,
+    waiting_list,
 )
 from trine.server.http.access import guard, principal_of
 from trine.server.http.delivery import Presence
@@ -262,7 +263,7 @@ async def docs() -> Response[bytes]:
 
 HANDLERS: Final[list[Any]] = [
     *topics.HANDLERS, publishing.publish, *reading.HANDLERS, *search.HANDLERS, *groups.HANDLERS,
-    *group_lists.HANDLERS, *schedules.HANDLERS, *dead_letters.HANDLERS, *redrives.HANDLERS, *traces.HANDLERS,
-    *simple.HANDLERS, *streams.HANDLERS, *live.HANDLERS, *push.HANDLERS, *session.HANDLERS, *operations.HANDLERS,
-    openapi, docs,
+    *group_lists.HANDLERS, *waiting_list.HANDLERS, *schedules.HANDLERS, *dead_letters.HANDLERS, *redrives.HANDLERS,
+    *traces.HANDLERS, *simple.HANDLERS, *streams.HANDLERS, *live.HANDLERS, *push.HANDLERS, *session.HANDLERS,
+    *operations.HANDLERS, openapi, docs,
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The schedule: what waits for its time, and what is published again and again."""
+"""Steering the schedule: cancel, move, and what is published again and again. `waiting_list` shows what waits."""
 
 from __future__ import annotations
 
@@ -7,38 +7,17 @@ from typing import Annotated, Any
 import msgspec
 from litestar import Request, delete, get, post
 from litestar.params import FromPath, PathParameter
-from msgspec import UNSET, UnsetType
 
-from trine.model.description import CronDescription, Scheduled
+from trine.model.description import CronDescription
 from trine.model.duration import iso
 from trine.model.errors import UnknownSchedule
 from trine.model.ids import parse_schedule_id
 from trine.server.context import Context
-from trine.server.http.bodies import MessageIn, Name, Show, Span, When, outgoing, put_bytes, shown_content
-from trine.server.http.requests import As, Given, Limit, read
+from trine.server.http.bodies import MessageIn, Name, Span, When, outgoing
+from trine.server.http.requests import Given, read
 from trine.server.keys import Principal
 
 ScheduleName = Annotated[str, PathParameter(description="As publish answered it: `orders@494221-17`.")]
-
-
-class ScheduledOut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A message that waits for its time."""
-
-    id: str
-    topic: str
-    due: str
-    due_ms: int
-    published: str
-    priority: str
-    value: Any = UNSET
-    text: str | UnsetType = UNSET
-    base64: str | UnsetType = UNSET
-    key: str | None = None
-    key_base64: str | None = None
-
-
-class Schedules(msgspec.Struct, frozen=True):
-    schedules: list[ScheduledOut]
 
 
 class MoveIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -73,36 +52,6 @@ class CronOut(msgspec.Struct, frozen=True, kw_only=True):
 
 class Crons(msgspec.Struct, frozen=True):
     crons: list[CronOut]
-
-
-@get("/v1/schedules", opt={"may": "read"}, tags=["schedule"], summary="What waits, in all topics")
-async def list_schedules(
-    context: Given[Context],
-    principal: Given[Principal],
-    limit: Limit = 100,
-    show: As = "auto",
-) -> Schedules:
-    """Soonest first; only topics the key may read."""
-    found: list[Scheduled] = []
-    for topic in await context.broker.topics():
-        if topic.scheduled and principal.may("read", topic.name):
-            found += await context.broker.topic(topic.name).schedules(limit)
-    found.sort(key=lambda one: one.due_ms)
-    return Schedules([_shown(one, show) for one in found[:limit]])
-
-
-@get(
-    "/v1/topics/{topic:str}/schedules",
-    opt={"may": "read"},
-    tags=["schedule"],
-    summary="What waits, in a topic",
-)
-async def list_topic_schedules(
-    topic: FromPath[str], context: Given[Context], limit: Limit = 100, show: As = "auto"
-) -> Schedules:
-    """Soonest first."""
-    found = await context.broker.topic(topic).schedules(limit)
-    return Schedules([_shown(one, show) for one in found])
 
 
 @delete(
@@ -199,22 +148,4 @@ def _cron(one: CronDescription) -> CronOut:
     )
 
 
-def _shown(one: Scheduled, show: Show) -> ScheduledOut:
-    form, content = shown_content(one.value, show)
-    fields: dict[str, Any] = {form: content}
-    if one.key is not None:
-        put_bytes(fields, "key", one.key)
-    return ScheduledOut(
-        id=one.id,
-        topic=one.topic,
-        due=iso(one.due_ms),
-        due_ms=one.due_ms,
-        published=iso(one.published_ms),
-        priority=one.priority,
-        **fields,
-    )
-
-
-HANDLERS = [
-    list_schedules, list_topic_schedules, cancel_schedule, move_schedule, list_crons, create_cron, delete_cron,
-]  # fmt: skip
+HANDLERS = [cancel_schedule, move_schedule, list_crons, create_cron, delete_cron]
