@@ -10,7 +10,8 @@ test("an instant in the reader's own time zone", () => {
 
 test("today is left out", () => {
 	expect(brief(at, at + 3_600_000)).toBe("15:04:05")
-	expect(brief(at, at + 86_400_000)).toBe("2026-01-14 15:04:05")
+	expect(brief(at, at + 86_400_000)).toBe("01-14 15:04:05")
+	expect(brief(at, at - 31 * 86_400_000)).toBe("2026-01-14 15:04:05")
 })
 
 test("how long ago, and how long until", () => {

@@ -264,6 +264,8 @@ export interface Scheduled extends Omit<Message, "partition" | "offset" | "times
 
 export interface Upcoming {
 	buckets: [number, number][]
+	/** From here on hours are known by their count alone, and spread evenly. */
+	exact_until_ms: number | null
 	overdue: number
 	later: number
 	total: number

@@ -265,7 +265,7 @@ function Of({ topic, summary, again }: OfProps) {
 								label={`Dead letters of ${topic}`}
 								columns={columns(able, chosen, mark, all, () =>
 									setChosen(all ? new Set() : new Set(letters.map((letter) => letter.id))),
-								)}
+								).filter((column) => one === null || !BESIDE.has(column.id))}
 								count={letters.length}
 								at={(index) => letters[index]}
 								rowKey={(letter) => letter.id}
@@ -353,6 +353,9 @@ async function wholeLetter(letter: Message): Promise<Partial<Letter>> {
 	})
 	return { ...found, cut: false }
 }
+
+/** Beside an open letter there is no room for these. */
+const BESIDE = new Set(["group", "attempts", "value", "key"])
 
 function columns(
 	able: boolean,

@@ -7,6 +7,7 @@ import { usePages } from "../api/pages"
 import { may } from "../api/session"
 import type { Scheduled, Upcoming } from "../api/types"
 import { Bars } from "../parts/bars"
+import { Beside } from "../parts/beside"
 import { ContentView, Headers } from "../parts/content"
 import { Act } from "../parts/dialog"
 import { Segments, Text } from "../parts/field"
@@ -100,6 +101,7 @@ export function Schedule() {
 								what="due"
 								height={120}
 								picked={picked}
+								palerFrom={found.exact_until_ms}
 								onPick={(start, end) =>
 									amend(from === String(start) ? { from: "", until: "" } : { from: start, until: end })
 								}
@@ -148,7 +150,7 @@ export function Schedule() {
 								<>
 									<Table
 										label="Scheduled messages"
-										columns={columns(setMove, setCancel)}
+										columns={columns(setMove, setCancel).filter((column) => one === null || !BESIDE.has(column.id))}
 										count={rows.length}
 										at={(index) => rows[index]}
 										rowKey={(row) => row.id}
@@ -184,6 +186,9 @@ export function Schedule() {
 		</Page>
 	)
 }
+
+/** Beside an open message there is no room for these. */
+const BESIDE = new Set(["value", "in", "id"])
 
 function columns(onMove: (one: Scheduled) => void, onCancel: (one: Scheduled) => void): Column<Scheduled>[] {
 	return [
@@ -250,42 +255,32 @@ function OneScheduled({
 }) {
 	const key = keyOf(one)
 	return (
-		<aside class="panel one" aria-label={`Scheduled message ${one.id}`}>
-			<header class="panel-head">
-				<h2 class="grow cut">
-					<Id id={one.id} />
-				</h2>
-				<button type="button" class="icon-button" aria-label="Close the message" onClick={onClose}>
-					<Icon name="close" />
-				</button>
-			</header>
-			<div class="panel-body">
-				{may("publish", one.topic) && (
-					<div class="actions">
-						<button type="button" class="button" onClick={onMove}>
-							<Icon name="schedule" /> Move
-						</button>
-						<button type="button" class="button quiet-danger" onClick={onCancel}>
-							Cancel the message
-						</button>
-					</div>
-				)}
-				<ContentView message={one} name={one.id} />
-				<Facts
-					facts={[
-						["Due", <Time key="d" ms={one.due_ms} millis />],
-						["Published", <Time key="p" ms={Date.parse(one.published)} millis />],
-						["Topic", <TopicLink key="t" name={one.topic} />],
-						["Key", key === null ? <span class="zero">none</span> : <span class="mono">{key}</span>],
-						["Priority", <Lane key="l" name={one.priority} />],
-					]}
-				/>
-				<div>
-					<div class="subtitle">Headers</div>
-					<Headers message={one} />
+		<Beside id={one.id} label={`Scheduled message ${one.id}`} onClose={onClose}>
+			{may("publish", one.topic) && (
+				<div class="actions">
+					<button type="button" class="button" onClick={onMove}>
+						<Icon name="schedule" /> Move
+					</button>
+					<button type="button" class="button quiet-danger" onClick={onCancel}>
+						Cancel the message
+					</button>
 				</div>
+			)}
+			<ContentView message={one} name={one.id} />
+			<Facts
+				facts={[
+					["Due", <Time key="d" ms={one.due_ms} millis />],
+					["Published", <Time key="p" ms={Date.parse(one.published)} millis />],
+					["Topic", <TopicLink key="t" name={one.topic} />],
+					["Key", key === null ? <span class="zero">none</span> : <span class="mono">{key}</span>],
+					["Priority", <Lane key="l" name={one.priority} />],
+				]}
+			/>
+			<div>
+				<div class="subtitle">Headers</div>
+				<Headers message={one} />
 			</div>
-		</aside>
+		</Beside>
 	)
 }
 

@@ -13,11 +13,13 @@ interface BarsProps {
 	height?: number
 	onPick?: (from: number, to: number) => void
 	picked?: [number, number] | null
+	/** From here on the bars are only about right, and drawn paler. */
+	palerFrom?: number | null
 }
 
 const WIDE = 1000
 
-export function Bars({ label, buckets, colour, what, height = 120, onPick, picked }: BarsProps) {
+export function Bars({ label, buckets, colour, what, height = 120, onPick, picked, palerFrom }: BarsProps) {
 	const [over, setOver] = useState<number | null>(null)
 	const most = Math.max(1, ...buckets.map(([, n]) => n))
 	const each = WIDE / Math.max(1, buckets.length)
@@ -71,7 +73,7 @@ export function Bars({ label, buckets, colour, what, height = 120, onPick, picke
 								y={height - tall}
 								width={each * 0.76}
 								height={tall}
-								style={{ fill: `var(${colour})` }}
+								style={{ fill: `var(${colour})`, opacity: palerFrom && from >= palerFrom ? 0.45 : 1 }}
 							/>
 						</g>
 					)

@@ -7,6 +7,7 @@ import type { Message } from "../api/types"
 import { lifeOf } from "../route"
 import { keyOf } from "../show/content"
 import { count } from "../show/numbers"
+import { Beside } from "./beside"
 import { ContentView, Headers } from "./content"
 import { Icon } from "./icon"
 import { failed } from "./toast"
@@ -33,49 +34,32 @@ interface OneProps {
 export function OneMessage({ message, onClose, actions, facts = [], load = wholeOf }: OneProps) {
 	const [whole, setWhole] = useState<Message>(message)
 	useEffect(() => setWhole(message), [message])
-	useEffect(() => {
-		const press = (event: KeyboardEvent) => {
-			if (event.key === "Escape" && !document.querySelector("dialog[open]")) onClose()
-		}
-		addEventListener("keydown", press)
-		return () => removeEventListener("keydown", press)
-	}, [onClose])
 	const key = keyOf(message)
 	return (
-		<aside class="panel one" aria-label={`Message ${message.id}`}>
-			<header class="panel-head">
-				<h2 class="grow cut">
-					<Id id={message.id} />
-				</h2>
-				<button type="button" class="icon-button" aria-label="Close the message" onClick={onClose}>
-					<Icon name="close" />
-				</button>
-			</header>
-			<div class="panel-body">
-				<div class="actions">
-					<a class="button" href={lifeOf(message.id)}>
-						<Icon name="trace" /> Its life
-					</a>
-					{actions}
-				</div>
-				<ContentView message={whole} name={message.id} whole={() => load(message).then(setWhole, failed)} />
-				<Facts
-					facts={[
-						...facts,
-						["Key", key === null ? <span class="zero">none</span> : <span class="mono">{key}</span>],
-						["Time", <Time key="t" ms={message.timestamp_ms} millis />],
-						["Partition", count(message.partition)],
-						["Offset", count(message.offset)],
-						["Priority", <Lane key="l" name={message.priority} />],
-						...more(message),
-					]}
-				/>
-				<div>
-					<div class="subtitle">Headers</div>
-					<Headers message={message} />
-				</div>
+		<Beside id={message.id} label={`Message ${message.id}`} onClose={onClose}>
+			<div class="actions">
+				<a class="button" href={lifeOf(message.id)}>
+					<Icon name="trace" /> Its life
+				</a>
+				{actions}
 			</div>
-		</aside>
+			<ContentView message={whole} name={message.id} whole={() => load(message).then(setWhole, failed)} />
+			<Facts
+				facts={[
+					...facts,
+					["Key", key === null ? <span class="zero">none</span> : <span class="mono">{key}</span>],
+					["Time", <Time key="t" ms={message.timestamp_ms} millis />],
+					["Partition", count(message.partition)],
+					["Offset", count(message.offset)],
+					["Priority", <Lane key="l" name={message.priority} />],
+					...more(message),
+				]}
+			/>
+			<div>
+				<div class="subtitle">Headers</div>
+				<Headers message={message} />
+			</div>
+		</Beside>
 	)
 }
 

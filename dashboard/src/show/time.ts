@@ -17,9 +17,11 @@ export function day(ms: number): string {
 
 export const moment = (ms: number, millis = false): string => `${day(ms)} ${clock(ms, millis)}`
 
-/** Only the time if it is of today, else the day too. */
+/** Only the time if it is of today, else the day too, and the year if it is another one. */
 export function brief(ms: number, now = Date.now(), millis = false): string {
-	return day(ms) === day(now) ? clock(ms, millis) : moment(ms, millis)
+	if (day(ms) === day(now)) return clock(ms, millis)
+	const sameYear = new Date(ms).getFullYear() === new Date(now).getFullYear()
+	return sameYear ? moment(ms, millis).slice(5) : moment(ms, millis)
 }
 
 export function ago(ms: number, now = Date.now()): string {
