@@ -24,7 +24,7 @@ export function GroupPage({ topic, group: name }: { topic: string; group: string
 	const [open, setOpen] = useState<Open | null>(null)
 	useEffect(() => watch([topic]), [topic])
 	const at = path`/v1/topics/${topic}/groups/${name}`
-	const group = useLoad<Group>(at, (signal) => get<Group>(at, {}, signal), 1_500)
+	const group = useLoad<Group>(at, (signal) => get<Group>(at, {}, signal), 2_000)
 	const about = useLoad<Topic>(topic, (signal) => get<Topic>(path`/v1/topics/${topic}`, {}, signal), 10_000)
 	const found = group.data
 	if (found === null)
@@ -186,7 +186,7 @@ function Rebalances({ at }: { at: string }) {
 	const found = useLoad<{ rebalances: Rebalance[] }>(
 		`${at}/rebalances`,
 		(signal) => get(`${at}/rebalances`, {}, signal),
-		3_000,
+		10_000,
 	)
 	const all = found.data?.rebalances
 	return (
