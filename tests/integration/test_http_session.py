@@ -265,3 +265,34 @@ def root(keyed: tuple[Http, Path]) -> str:
     http, _ = keyed
     sessions = http.server._http.app.shared.sessions  # type: ignore[union-attr]
     return str(sessions.begin(http.context.keys._keys["root"][1]))
+
+
+async def test_who_asks_is_looked_at_anew_on_a_connection_that_stays_open(
+    keyed: tuple[Http, Path], root: str
+) -> None:
+    """Publishes on one connection are answered without the gate while they show the same key: a cookie is not one."""
+    http, file = keyed
+    key = create_key(str(file), role="admin", id="direct")
+    guest = create_key(str(file), role="read-only", id="guest")
+    async with httpx.AsyncClient(
+        base_url=http.client.base_url, limits=httpx.Limits(max_connections=1)
+    ) as one:
+        await eventually(lambda: one.get("/v1/topics", headers={"x-api-key": guest}), 200)
+        made = await one.post("/v1/topics", json={"name": "open"}, headers={"x-api-key": key})
+        assert made.status_code == 201
+        session = http.server._http.app.shared.sessions.begin(  # type: ignore[union-attr]
+            http.context.keys._keys["guest"][1]
+        )
+        for headers, status in (
+            ({"x-api-key": key}, 200),
+            ({"x-api-key": key}, 200),
+            ({**own(http), "cookie": f"{COOKIE}={session}"}, 403),
+            ({**own(http), "cookie": f"{COOKIE}={root}"}, 200),
+            ({"cookie": f"{COOKIE}={root}"}, 403),
+            ({}, 401),
+            ({"x-api-key": key}, 200),
+            ({"x-api-key": guest}, 403),
+            ({"x-api-key": guest, "cookie": f"{COOKIE}={root}"}, 403),
+        ):
+            answer = await one.post("/v1/topics/open/publish", json={"value": 1}, headers=headers)
+            assert answer.status_code == status, (headers, answer.text)

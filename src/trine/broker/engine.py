@@ -41,6 +41,8 @@ from trine.broker.metadata import (
     ProducerRegistered,
     ProducersForgotten,
     ReaderMoved,
+    RunForgotten,
+    RunSet,
     StoreCreated,
     TopicAltered,
     TopicCreated,
@@ -48,6 +50,7 @@ from trine.broker.metadata import (
     TopicMeta,
 )
 from trine.broker.partition import Partition, SavedPartition
+from trine.broker.runs import Runs
 from trine.broker.schedule import Bucket
 from trine.broker.topic import TopicState
 from trine.log.store import Progress, Store
@@ -123,6 +126,7 @@ class Engine:
         self.failure: BaseException | None = None
         """Why the housekeeper stopped; nothing is accepted after it."""
         self._recover(member_grace_ms, progress)
+        self.runs = Runs(self)
 
     # --- recovery
 
@@ -458,7 +462,8 @@ class Engine:
                 self.meta.crons.pop(name, None)
             case ReaderMoved(topic=name, reader=reader, positions=positions):
                 self.topics[name].meta.readers.setdefault(reader, {}).update(positions)
-            case ArchiveMoved(topic=name, positions=positions):
+            case ArchiveMoved(topic=name, positions=positions, at=at):
+                self.topics[name].meta.archived_ms = at
                 known = self.topics[name].meta.archived
                 known.update({number: max(at, known.get(number, 0)) for number, at in positions.items()})
             case ProducerRegistered(name=name, id=producer_id, epoch=epoch):
@@ -469,6 +474,11 @@ class Engine:
                     del self.meta.producers[name]
             case JobForgotten(id=job_id):
                 self.meta.jobs.pop(job_id, None)
+            case RunSet(run=run):
+                self.meta.runs[run.id] = run
+                self.meta.next_run = max(self.meta.next_run, int(run.id.rpartition("-")[2]) + 1)
+            case RunForgotten(id=run_id):
+                self.meta.runs.pop(run_id, None)
             case JobSet(job=job):
                 self.meta.jobs[job.id] = job
                 self.meta.next_job = max(self.meta.next_job, int(job.id.rpartition("-")[2]) + 1)

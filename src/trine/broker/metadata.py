@@ -6,6 +6,8 @@ recovery alike. The whole state is saved in every checkpoint; it is small, becau
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from trine.model.options import GroupConfig, TopicConfig
@@ -33,6 +35,8 @@ class TopicMeta(msgspec.Struct, array_like=True):
     """Committed positions of plain log readers: partition to offset."""
     archived: dict[int, int] = {}
     """What the archive has: partition to the first offset it lacks."""
+    archived_ms: int = 0
+    """When the archive last told so; 0: never."""
 
 
 class CronMeta(msgspec.Struct, array_like=True):
@@ -81,6 +85,22 @@ class JobMeta(msgspec.Struct, array_like=True):
     number each: how many of them are dealt with, and how many there are."""
 
 
+class RunMeta(msgspec.Struct, array_like=True):
+    """A run of one of Spark's commands, as it told us."""
+
+    id: str
+    kind: str
+    name: str
+    topics: list[str]
+    began_ms: int
+    state: Literal["running", "ended", "failed"] = "running"
+    ended_ms: int | None = None
+    rows: int = 0
+    summary: str = "{}"
+    report: str | None = None
+    error: str | None = None
+
+
 class Metadata(msgspec.Struct):
     secret: bytes
     next_log: int = 1
@@ -90,6 +110,8 @@ class Metadata(msgspec.Struct):
     crons: dict[str, CronMeta] = {}
     producers: dict[str, ProducerMeta] = {}
     jobs: dict[str, JobMeta] = {}
+    runs: dict[str, RunMeta] = {}
+    next_run: int = 1
 
 
 class Record(msgspec.Struct, tag=True, array_like=True, frozen=True):
@@ -175,6 +197,7 @@ class ReaderMoved(Record, frozen=True):
 class ArchiveMoved(Record, frozen=True):
     topic: str
     positions: dict[int, int]
+    at: int = 0
 
 
 class ProducerRegistered(Record, frozen=True):
@@ -197,6 +220,14 @@ class JobForgotten(Record, frozen=True):
     id: str
 
 
+class RunSet(Record, frozen=True):
+    run: RunMeta
+
+
+class RunForgotten(Record, frozen=True):
+    id: str
+
+
 AnyRecord = (
     StoreCreated
     | TopicCreated
@@ -216,6 +247,8 @@ AnyRecord = (
     | ProducersForgotten
     | JobSet
     | JobForgotten
+    | RunSet
+    | RunForgotten
 )
 RECORD = msgspec.msgpack.Decoder(AnyRecord)
 PACK = msgspec.msgpack.Encoder()

@@ -164,7 +164,7 @@ class TopicState:
                 )
         entry = Entry()
         if positions:
-            entry.meta(ArchiveMoved(self.name, positions), self.engine.apply_meta)
+            entry.meta(ArchiveMoved(self.name, positions, self.now()), self.engine.apply_meta)
         return self.engine.commit(entry, Level.SYNCED, reserve=True)
 
     def publish_drafts(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Literal
+
 import msgspec
 
 from trine.model.options import GroupConfig, TopicConfig
@@ -113,6 +116,37 @@ class Scheduled(msgspec.Struct, frozen=True):
     key: bytes | None
     value: bytes | None
     priority: str
+
+
+RunState = Literal["running", "ended", "failed", "lost"]
+
+
+def as_json(told: Mapping[str, Any]) -> str:
+    """What a run tells, as text; what JSON has no word for, such as a path or a time, becomes text too."""
+    return msgspec.json.encode(dict(told), enc_hook=str).decode()
+
+
+class RunDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of one of Spark's commands, as it told the broker."""
+
+    id: str
+    kind: str
+    name: str
+    topics: list[str]
+    state: RunState
+    """lost: it has said nothing for a minute."""
+    began_ms: int
+    ended_ms: int | None
+    heard_ms: int | None
+    """When it last spoke."""
+    rows: int
+    """Messages or rows so far."""
+    summary: str
+    """What came out, as a JSON object."""
+    error: str | None
+    report: str | None = None
+    """The numbers of a report, as a JSON object; only of a run that is asked for by id."""
+    has_report: bool = False
 
 
 class CronDescription(msgspec.Struct, frozen=True):

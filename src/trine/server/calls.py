@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trine.model.errors import UnknownJob, UnknownSchedule
 from trine.model.ids import parse_message_id, parse_schedule_id
-from trine.server import group_calls, letter_calls, topic_calls
+from trine.server import group_calls, letter_calls, run_calls, topic_calls
 from trine.server.keys import Action, check_group
 from trine.wire import calls
 from trine.wire.bodies import Bytes
@@ -127,6 +127,12 @@ CALLS: Final[dict[type[Call], tuple[Action | None, TopicOf, Handler]]] = {
     calls.StepRedrive: ("admin", _job, letter_calls.step_redrive),
     calls.MoveLetters: ("admin", _job, letter_calls.move_letters),
     calls.CancelRedrive: ("admin", _job, letter_calls.cancel_redrive),
+    # runs
+    calls.BeginRun: (None, _server, run_calls.begin_run),
+    calls.TellRun: (None, _server, run_calls.tell_run),
+    calls.EndRun: (None, _server, run_calls.end_run),
+    calls.ListRuns: (None, _server, run_calls.list_runs),
+    calls.GetRun: (None, _server, run_calls.get_run),
     # trace
     calls.GetTrace: ("read", _traced, topic_calls.get_trace),
     calls.Search: ("read", _topic, topic_calls.search),

@@ -30,6 +30,7 @@ from trine.spark.errors import plain, told
 from trine.spark.fetch import Range
 from trine.spark.offsets import limited, ranges
 from trine.spark.place import Place
+from trine.spark.runs import telling
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -85,19 +86,30 @@ def archive(
     stop = stop or threading.Event()
     with contextlib.closing(place.connect()) as broker:
         names, path = _chosen(broker, topics, to)
-        work = _Archiver(spark, place, broker, names, path, max_offsets or ROUND_OFFSETS, allow_gaps)
-        work.begin()
-        while True:
-            goal = work.waiting()
-            start = work.messages
-            if progress is not None and goal:
-                progress("archive", 0, goal)
-            while not stop.is_set() and work.round():
-                if progress is not None:
-                    progress("archive", work.messages - start, max(goal, work.messages - start))
-            if not continuously or _paused(stop, pause_ms, work, progress):
-                break
-        return work.summary(time.monotonic() - began)
+        with telling(place, "archive", path, names) as run:
+            work = _Archiver(spark, place, broker, names, path, max_offsets or ROUND_OFFSETS, allow_gaps)
+            work.begin()
+            while True:
+                goal = work.waiting()
+                start = work.messages
+                if progress is not None and goal:
+                    progress("archive", 0, goal)
+                while not stop.is_set() and work.round():
+                    run.rows = work.messages
+                    if progress is not None:
+                        progress("archive", work.messages - start, max(goal, work.messages - start))
+                if not continuously or _paused(stop, pause_ms, work, progress):
+                    break
+            summary = work.summary(time.monotonic() - began)
+            run.summary = {
+                "path": summary.path,
+                "messages": summary.messages,
+                "files": summary.files,
+                "bytes": summary.bytes,
+                "commits": summary.commits,
+                "gaps": sum(end - first for some in summary.gaps.values() for first, end in some.values()),
+            }
+            return summary
 
 
 def _paused(stop: threading.Event, pause_ms: int, work: _Archiver, progress: Progress | None) -> bool:

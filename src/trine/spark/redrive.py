@@ -16,6 +16,7 @@ import numpy as np
 from trine.model.errors import InvalidOption, UnknownTopic
 from trine.model.ids import DLQ_SUFFIX
 from trine.spark.errors import plain
+from trine.spark.runs import telling
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,13 +89,17 @@ def redrive(
             )  # fmt: skip
         # A condition that is off was told above, before a job is begun.
         job = broker.resume_redrive(resume) if resume else broker.redrive(name, to=to, rate=rate, where=where)
-        places = _places(found, job.ends)
-        _move(job, places, progress)
-        done = job.progress
-        return RedriveSummary(
-            topic=name, where=where, job=job.id, matched=len(places), moved=done["moved"],
-            passed_over=done["passed_over"], seconds=round(time.monotonic() - began, 3),
-        )  # fmt: skip
+        with telling(place, "redrive", f"{name} where {where}", [name]) as run:
+            places = _places(found, job.ends)
+            _move(job, places, progress)
+            done = job.progress
+            summary = RedriveSummary(
+                topic=name, where=where, job=job.id, matched=len(places), moved=done["moved"],
+                passed_over=done["passed_over"], seconds=round(time.monotonic() - began, 3),
+            )  # fmt: skip
+            run.rows = summary.moved
+            run.summary = msgspec.structs.asdict(summary)
+            return summary
 
 
 def _places(found: DataFrame, ends: list[int]) -> np.ndarray:

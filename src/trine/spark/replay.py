@@ -30,6 +30,7 @@ from trine.spark.columns import NAMES
 from trine.spark.delta import File, Table
 from trine.spark.errors import plain, told
 from trine.spark.place import Place
+from trine.spark.runs import Told, telling
 from trine.spark.sink import PRODUCER, Target, write_rows
 
 if TYPE_CHECKING:
@@ -265,6 +266,33 @@ def replay_to_topic(
             f"a replay of {to!r} into itself would never end, and every group would get it: give another topic, or "
             "replay to a group"
         )
+    with telling(place, "replay", f"{choice.topic} to {to}", [choice.topic, to]) as run:
+        done = _publish(spark, place, choice, to, only_deleted=only_deleted, progress=progress)
+        _tell(run, done)
+        return done
+
+
+def _tell(run: Told, done: ReplaySummary) -> None:
+    run.rows = done.messages + done.redelivered
+    run.summary = {
+        "topic": done.topic,
+        "to": done.to,
+        "messages": done.messages,
+        "stored_before": done.stored_before,
+        "redelivered": done.redelivered,
+        "missing": sum(end - first for first, end in done.missing.values()),
+    }
+
+
+def _publish(
+    spark: SparkSession,
+    place: Place,
+    choice: Choice,
+    to: str,
+    *,
+    only_deleted: bool,
+    progress: Progress | None,
+) -> ReplaySummary:
     job = f"replay.{choice.job(to)}{'.deleted' if only_deleted else ''}"
     with contextlib.closing(place.connect()) as broker:
         broker._known(to)
@@ -350,24 +378,33 @@ def replay_to_group(
         known = {one.name for one in broker.topic(choice.topic).groups()}
         if group not in known:
             raise NotFound(f"topic {choice.topic!r} has no group {group!r}; `trine group list` shows them")
-        to = replay_topic_name(choice.topic, group)
-        archive = choice.archive or broker.topic(choice.topic).describe().config.archive
-        written = ReplaySummary(choice.topic, to, 0)
-        if not choice.simple or (archive is not None and choice.include_deleted):
-            _make(broker, choice.topic, to, group)
-            written = replay_to_topic(spark, place, choice, to, only_deleted=choice.simple, progress=progress)
-        again = 0
-        if choice.simple:
-            ends = [instant_ms(end) for end in (choice.to_time, choice.as_of) if end is not None]
-            again = (
-                broker.topic(choice.topic)
-                .group(group)
-                .replay(
-                    key=choice.key,
-                    from_time=EPOCH if choice.from_time is None and choice.key is None else choice.from_time,
-                    to_time=datetime.fromtimestamp(min(ends) / 1000, UTC) if ends else None,
-                )
+        with telling(place, "replay", f"{choice.topic} to group {group}", [choice.topic]) as run:
+            done = _redeliver(spark, place, broker, choice, group, progress)
+            _tell(run, done)
+            return done
+
+
+def _redeliver(
+    spark: SparkSession, place: Place, broker: Broker, choice: Choice, group: str, progress: Progress | None
+) -> ReplaySummary:
+    to = replay_topic_name(choice.topic, group)
+    archive = choice.archive or broker.topic(choice.topic).describe().config.archive
+    written = ReplaySummary(choice.topic, to, 0)
+    if not choice.simple or (archive is not None and choice.include_deleted):
+        _make(broker, choice.topic, to, group)
+        written = _publish(spark, place, choice, to, only_deleted=choice.simple, progress=progress)
+    again = 0
+    if choice.simple:
+        ends = [instant_ms(end) for end in (choice.to_time, choice.as_of) if end is not None]
+        again = (
+            broker.topic(choice.topic)
+            .group(group)
+            .replay(
+                key=choice.key,
+                from_time=EPOCH if choice.from_time is None and choice.key is None else choice.from_time,
+                to_time=datetime.fromtimestamp(min(ends) / 1000, UTC) if ends else None,
             )
+        )
     return ReplaySummary(choice.topic, to, written.messages, written.stored_before, again, written.missing)
 
 

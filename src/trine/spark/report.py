@@ -23,6 +23,7 @@ from trine.model.duration import duration_ms, instant_ms
 from trine.model.errors import InvalidOption
 from trine.spark.errors import plain
 from trine.spark.lives import Lives, read_lives
+from trine.spark.runs import telling
 from trine.spark.traces import _LATENCIES, Progress
 
 if TYPE_CHECKING:
@@ -101,6 +102,12 @@ class Report:
             charts.aligned(found.values(), first, last + timedelta(milliseconds=self.window_ms))
         return found
 
+    def numbers(self) -> dict[str, Any]:
+        """What the broker keeps of it, for others to look at."""
+        from trine.spark.numbers import numbers_of
+
+        return numbers_of(self)
+
     def html(self) -> str:
         """A page that needs nothing else."""
         from trine.spark.page import page
@@ -153,7 +160,7 @@ def report(
         raise InvalidOption("a window has at least 1 ms")
     first = None if from_time is None else instant_ms(from_time)
     end = None if to_time is None else instant_ms(to_time)
-    with plain():
+    with telling(place, "report", "report", topics) as run, plain():
         said("reading the ledgers", 0, 4)
         lives = read_lives(spark, place, topics)
         try:
@@ -163,11 +170,15 @@ def report(
             tables = _tables(spark, lives, chosen)
         finally:
             lives.close()
-    tables["lag"] = _lag(tables.pop("changes"), chosen)
-    for name in ("published", "flow", "lag", "latency"):
-        tables[name] = _within(tables[name], first, end)
-    said("done", 4, 4)
-    return Report(lives.topics, chosen, int(time.time() * 1000), tables, _summary(tables, chosen))
+        tables["lag"] = _lag(tables.pop("changes"), chosen)
+        for name in ("published", "flow", "lag", "latency"):
+            tables[name] = _within(tables[name], first, end)
+        said("done", 4, 4)
+        made = Report(lives.topics, chosen, int(time.time() * 1000), tables, _summary(tables, chosen))
+        run.rows = made.summary["messages"]
+        run.summary = made.summary
+        run.report = made.numbers()
+        return made
 
 
 def _window(spark: SparkSession, lives: Lives, given: int | None, first: int | None, end: int | None) -> int:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from trine.model.duration import duration_ms
 from trine.spark.errors import plain
 from trine.spark.lives import UNSETTLED, Lives, read_lives
+from trine.spark.runs import telling
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -106,7 +107,7 @@ def traces(
         from trine.spark.delta import absolute, make_directory
 
         make_directory(absolute(to))
-    with plain():
+    with telling(place, "traces", to or "counted", topics) as run, plain():
         said("reading the ledgers", 0, len(TABLES))
         lives = read_lives(spark, place, topics)
         try:
@@ -120,6 +121,8 @@ def traces(
                     rows[name], versions[name] = replace_table(spark, frame, f"{to.rstrip('/')}/{name}")
             said("done", len(TABLES), len(TABLES))
             latencies = [row.asDict() for row in made["latencies"].collect()]
+            run.rows = sum(rows.values())
+            run.summary = {"to": to, "rows": rows, "versions": versions}
         finally:
             lives.close()
     return TracesSummary(lives.topics, to, rows, versions, latencies)

@@ -17,6 +17,7 @@ from trine.model.description import (
     CronDescription,
     GroupDescription,
     Lag,
+    RunDescription,
     Scheduled,
     TopicDescription,
 )
@@ -469,7 +470,7 @@ class PurgeDeadLetters(Call):
     reason: str | None = None
     group: str | None = None
     key: bytes | None = None
-    ids: list[str] | None = None
+    ids: Annotated[list[str], _few] | None = None
 
 
 class BeginRedrive(Call):
@@ -484,7 +485,7 @@ class BeginRedrive(Call):
     edited: bool = False
     where: str | None = None
     """A condition that the caller evaluates; the job is then moved on by MoveLetters."""
-    ids: list[str] | None = None
+    ids: Annotated[list[str], _few] | None = None
 
 
 class ResumeRedrive(Call):
@@ -568,6 +569,39 @@ class Statistics(Call):
     pass
 
 
+# --- runs
+
+
+class BeginRun(Call):
+    kind: str
+    name: str
+    topics: Annotated[list[str], _few] = []
+
+
+class TellRun(Call):
+    id: str
+    rows: Whole
+
+
+class EndRun(Call):
+    """`summary` and `report` are JSON objects, as text."""
+
+    id: str
+    rows: Whole = 0
+    summary: str = "{}"
+    report: str | None = None
+    error: str | None = None
+
+
+class ListRuns(Call):
+    kind: str | None = None
+    limit: int = 100
+
+
+class GetRun(Call):
+    id: str
+
+
 REPLIES: Final[dict[type[Call], Any]] = {
     CreateTopic: TopicReply,
     GetTopic: TopicReply,
@@ -625,6 +659,11 @@ REPLIES: Final[dict[type[Call], Any]] = {
     CancelRedrive: RedriveReply,
     GetTrace: bytes,
     Search: bytes,
+    BeginRun: str,
+    TellRun: None,
+    EndRun: None,
+    ListRuns: list[RunDescription],
+    GetRun: RunDescription,
     Checkpoint: None,
     Tick: None,
     ApplyRetention: None,

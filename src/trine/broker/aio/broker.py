@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from trine.broker.aio.producer import AsyncProducer, AsyncTransaction
@@ -23,7 +23,7 @@ from trine.broker.operations import (
 from trine.broker.redrive import begin_redrive, find_job, jobs
 from trine.broker.tracing import trace_message, trace_search
 from trine.log.stored import DeadLetter
-from trine.model.description import CronDescription, Scheduled, TopicDescription
+from trine.model.description import CronDescription, RunDescription, Scheduled, TopicDescription, as_json
 from trine.model.errors import (
     InvalidOption,
 )
@@ -282,6 +282,46 @@ class AsyncBroker:
         """A job that was interrupted, to go on where it stopped."""
         with self._engine.lock:
             return AsyncRedrive(self, find_job(self._engine, job_id, edit is not None), edit)
+
+    # --- runs
+
+    async def begin_run(self, kind: str, name: str, topics: Sequence[str] = ()) -> str:
+        """Somebody begins to archive, replay or count: tells the broker, for others to see; answers the run's id."""
+        with self._engine.lock:
+            self._engine.check_open()
+            run_id, lsn = self._engine.runs.begin(kind, name, topics)
+        await self._waits.durable(lsn)
+        return run_id
+
+    async def tell_run(self, run_id: str, rows: int) -> None:
+        """It has come this far. One that says nothing for a minute is shown as lost."""
+        with self._engine.lock:
+            self._engine.runs.tell(run_id, rows)
+
+    async def end_run(
+        self,
+        run_id: str,
+        *,
+        rows: int = 0,
+        summary: Mapping[str, Any] | None = None,
+        report: Mapping[str, Any] | None = None,
+        error: str | None = None,
+    ) -> None:
+        """It is over, with this result; with an error it has failed."""
+        with self._engine.lock:
+            told = None if report is None else as_json(report)
+            lsn = self._engine.runs.end(run_id, rows, as_json(summary or {}), told, error)
+        await self._waits.durable(lsn)
+
+    async def runs(self, kind: str | None = None, limit: int = 100) -> list[RunDescription]:
+        """The last runs, the newest first, without their reports."""
+        with self._engine.lock:
+            return [one for one in self._engine.runs.latest() if kind in (None, one.kind)][:limit]
+
+    async def run(self, run_id: str) -> RunDescription:
+        """One of them, with its report."""
+        with self._engine.lock:
+            return self._engine.runs.get(run_id)
 
     # --- upkeep
 

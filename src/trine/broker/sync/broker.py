@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from trine.broker.description import describe_cron, describe_topic
@@ -24,7 +24,7 @@ from trine.broker.sync.topic import Item, Queue, Topic
 from trine.broker.sync_waits import Waits
 from trine.broker.tracing import trace_message, trace_search
 from trine.log.stored import DeadLetter
-from trine.model.description import CronDescription, Scheduled, TopicDescription
+from trine.model.description import CronDescription, RunDescription, Scheduled, TopicDescription, as_json
 from trine.model.errors import (
     InvalidOption,
 )
@@ -283,6 +283,46 @@ class Broker:
         """A job that was interrupted, to go on where it stopped."""
         with self._engine.lock:
             return Redrive(self, find_job(self._engine, job_id, edit is not None), edit)
+
+    # --- runs
+
+    def begin_run(self, kind: str, name: str, topics: Sequence[str] = ()) -> str:
+        """Somebody begins to archive, replay or count: tells the broker, for others to see; answers the run's id."""
+        with self._engine.lock:
+            self._engine.check_open()
+            run_id, lsn = self._engine.runs.begin(kind, name, topics)
+        self._waits.durable(lsn)
+        return run_id
+
+    def tell_run(self, run_id: str, rows: int) -> None:
+        """It has come this far. One that says nothing for a minute is shown as lost."""
+        with self._engine.lock:
+            self._engine.runs.tell(run_id, rows)
+
+    def end_run(
+        self,
+        run_id: str,
+        *,
+        rows: int = 0,
+        summary: Mapping[str, Any] | None = None,
+        report: Mapping[str, Any] | None = None,
+        error: str | None = None,
+    ) -> None:
+        """It is over, with this result; with an error it has failed."""
+        with self._engine.lock:
+            told = None if report is None else as_json(report)
+            lsn = self._engine.runs.end(run_id, rows, as_json(summary or {}), told, error)
+        self._waits.durable(lsn)
+
+    def runs(self, kind: str | None = None, limit: int = 100) -> list[RunDescription]:
+        """The last runs, the newest first, without their reports."""
+        with self._engine.lock:
+            return [one for one in self._engine.runs.latest() if kind in (None, one.kind)][:limit]
+
+    def run(self, run_id: str) -> RunDescription:
+        """One of them, with its report."""
+        with self._engine.lock:
+            return self._engine.runs.get(run_id)
 
     # --- upkeep
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import msgspec
@@ -17,7 +17,7 @@ from trine.client.options import plain
 from trine.client.reading import Log
 from trine.client.topics import Known, Topics
 from trine.log.stored import DeadLetter
-from trine.model.description import CronDescription, Scheduled, TopicDescription
+from trine.model.description import CronDescription, RunDescription, Scheduled, TopicDescription, as_json
 from trine.model.duration import duration_ms, instant_ms
 from trine.model.ids import check_name
 from trine.model.message import Duration, Headers, Instant, Outgoing, as_bytes, draft
@@ -259,6 +259,41 @@ class AsyncBroker:
         """A job that was interrupted, to go on where it stopped."""
         reply = await self._call(calls.ResumeRedrive(id=job_id, edited=edit is not None))
         return AsyncRedrive(self, reply, edit, None)
+
+    # --- runs
+
+    async def begin_run(self, kind: str, name: str, topics: Sequence[str] = ()) -> str:
+        """Somebody begins to archive, replay or count: tells the broker, for others to see; answers the run's id."""
+        run_id: str = await self._call(calls.BeginRun(kind=kind, name=name, topics=list(topics)))
+        return run_id
+
+    async def tell_run(self, run_id: str, rows: int) -> None:
+        """It has come this far. One that says nothing for a minute is shown as lost."""
+        await self._call(calls.TellRun(id=run_id, rows=rows))
+
+    async def end_run(
+        self,
+        run_id: str,
+        *,
+        rows: int = 0,
+        summary: Mapping[str, Any] | None = None,
+        report: Mapping[str, Any] | None = None,
+        error: str | None = None,
+    ) -> None:
+        """It is over, with this result; with an error it has failed."""
+        told = None if report is None else as_json(report)
+        call = calls.EndRun(id=run_id, rows=rows, summary=as_json(summary or {}), report=told, error=error)
+        await self._call(call)
+
+    async def runs(self, kind: str | None = None, limit: int = 100) -> list[RunDescription]:
+        """The last runs, the newest first, without their reports."""
+        found: list[RunDescription] = await self._call(calls.ListRuns(kind=kind, limit=limit))
+        return found
+
+    async def run(self, run_id: str) -> RunDescription:
+        """One of them, with its report."""
+        found: RunDescription = await self._call(calls.GetRun(id=run_id))
+        return found
 
     # --- upkeep
 

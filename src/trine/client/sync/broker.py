@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import msgspec
@@ -18,7 +18,7 @@ from trine.client.sync.topic import Item, Queue, Topic
 from trine.client.sync_link import Caller
 from trine.client.topics import Known, Topics
 from trine.log.stored import DeadLetter
-from trine.model.description import CronDescription, Scheduled, TopicDescription
+from trine.model.description import CronDescription, RunDescription, Scheduled, TopicDescription, as_json
 from trine.model.duration import duration_ms, instant_ms
 from trine.model.ids import check_name
 from trine.model.message import Duration, Headers, Instant, Outgoing, as_bytes, draft
@@ -260,6 +260,41 @@ class Broker:
         """A job that was interrupted, to go on where it stopped."""
         reply = self._call(calls.ResumeRedrive(id=job_id, edited=edit is not None))
         return Redrive(self, reply, edit, None)
+
+    # --- runs
+
+    def begin_run(self, kind: str, name: str, topics: Sequence[str] = ()) -> str:
+        """Somebody begins to archive, replay or count: tells the broker, for others to see; answers the run's id."""
+        run_id: str = self._call(calls.BeginRun(kind=kind, name=name, topics=list(topics)))
+        return run_id
+
+    def tell_run(self, run_id: str, rows: int) -> None:
+        """It has come this far. One that says nothing for a minute is shown as lost."""
+        self._call(calls.TellRun(id=run_id, rows=rows))
+
+    def end_run(
+        self,
+        run_id: str,
+        *,
+        rows: int = 0,
+        summary: Mapping[str, Any] | None = None,
+        report: Mapping[str, Any] | None = None,
+        error: str | None = None,
+    ) -> None:
+        """It is over, with this result; with an error it has failed."""
+        told = None if report is None else as_json(report)
+        call = calls.EndRun(id=run_id, rows=rows, summary=as_json(summary or {}), report=told, error=error)
+        self._call(call)
+
+    def runs(self, kind: str | None = None, limit: int = 100) -> list[RunDescription]:
+        """The last runs, the newest first, without their reports."""
+        found: list[RunDescription] = self._call(calls.ListRuns(kind=kind, limit=limit))
+        return found
+
+    def run(self, run_id: str) -> RunDescription:
+        """One of them, with its report."""
+        found: RunDescription = self._call(calls.GetRun(id=run_id))
+        return found
 
     # --- upkeep
 

@@ -27,6 +27,7 @@ from trine.server.http import (
     push,
     reading,
     redrives,
+    runs,
     schedules,
     search,
     session,
@@ -60,6 +61,7 @@ TAGS: Final = {
     "schedule": "What waits for its time, and what comes again and again.",
     "dead letters": "What was given up on.",
     "traces": "What happened to a message.",
+    "runs": "What Spark's commands do with the topics.",
     "streams": "As it happens.",
     "session": "Login of the dashboard.",
     "operations": "For operators.",
@@ -264,6 +266,6 @@ async def docs() -> Response[bytes]:
 HANDLERS: Final[list[Any]] = [
     *topics.HANDLERS, publishing.publish, *reading.HANDLERS, *search.HANDLERS, *groups.HANDLERS,
     *group_lists.HANDLERS, *waiting_list.HANDLERS, *schedules.HANDLERS, *dead_letters.HANDLERS, *redrives.HANDLERS,
-    *traces.HANDLERS, *simple.HANDLERS, *streams.HANDLERS, *live.HANDLERS, *push.HANDLERS, *session.HANDLERS,
-    *operations.HANDLERS, openapi, docs,
+    *traces.HANDLERS, *runs.HANDLERS, *simple.HANDLERS, *streams.HANDLERS, *live.HANDLERS, *push.HANDLERS,
+    *session.HANDLERS, *operations.HANDLERS, openapi, docs,
 ]  # fmt: skip

@@ -24,6 +24,8 @@ from trine.spark.pipelines.declaration import Declaration, Sink, load
 from trine.spark.pipelines.frames import Frames, framed, messages_of, plan_of
 from trine.spark.pipelines.reading import refuse
 from trine.spark.pipelines.tables import delta_writer
+from trine.spark.runs import telling as tell
+from trine.spark.runs import untold
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -92,25 +94,40 @@ def run(
     root = checkpoints or str(declared.path.resolve().parent / ".trine" / "checkpoints" / declared.path.stem)
     with framed(spark, declared, place) as frames:
         feeds = feeding(declared, frames, set())
-    done: list[SinkSummary] = []
-    for level in [chosen] if follow else _in_order(chosen, feeds):
-        running: list[_Running] = []
-        try:
-            for name in level:
-                one = _Running(spark, place, declared, declared.sinks[name], root, show)
-                running.append(one)
-                one.start(follow)
-            while sum(one.look() for one in running):
-                if progress is not None and follow:
-                    progress(_told(running), sum(one.rows_in for one in running), None)
-                elif progress is not None:
-                    progress(level[0], len(done) + sum(one.share for one in running), len(chosen))
-                time.sleep(LOOK_SECONDS)
-        finally:
-            for one in running:
-                one.stop()
-        done += [one.summary() for one in running]
-    return RunSummary(pipeline=declared.name, sinks=done, seconds=round(time.monotonic() - began, 3))
+    # A pipeline from tables to tables needs no broker, and there is none to be told.
+    uses = any(one.table is None for one in declared.sources.values()) or bool(_topics(declared, chosen))
+    telling = tell if uses else untold
+    with telling(place, "pipeline", declared.name, _topics(declared, chosen)) as told:
+        done: list[SinkSummary] = []
+        for level in [chosen] if follow else _in_order(chosen, feeds):
+            running: list[_Running] = []
+            try:
+                for name in level:
+                    one = _Running(spark, place, declared, declared.sinks[name], root, show)
+                    running.append(one)
+                    one.start(follow)
+                while sum(one.look() for one in running):
+                    told.rows = sum(one.rows_out for one in done) + sum(one.rows_out for one in running)
+                    if progress is not None and follow:
+                        progress(_told(running), sum(one.rows_in for one in running), None)
+                    elif progress is not None:
+                        progress(level[0], len(done) + sum(one.share for one in running), len(chosen))
+                    time.sleep(LOOK_SECONDS)
+            finally:
+                for one in running:
+                    one.stop()
+            done += [one.summary() for one in running]
+            told.rows = sum(one.rows_out for one in done)
+        summary = RunSummary(pipeline=declared.name, sinks=done, seconds=round(time.monotonic() - began, 3))
+        told.summary = msgspec.to_builtins(summary)
+        return summary
+
+
+def _topics(declared: Declaration, chosen: Iterable[str]) -> list[str]:
+    """The topics that it reads by name, and those that the chosen sinks write."""
+    read = [topic for source in declared.sources.values() for topic in source.topics]
+    written = [topic for name in chosen if (topic := declared.sinks[name].topic) is not None]
+    return list(dict.fromkeys([*read, *written]))
 
 
 def _told(running: list[_Running]) -> str:
