@@ -285,20 +285,41 @@ export interface Archive {
 	path: string | null
 	partitions: { partition: number; archived: number; first: number; next: number; behind: number }[]
 	behind: number
-	last_at: string | null
+	last_at_ms: number | null
+	run: Run | null
 }
 
 export interface Run {
 	id: string
 	kind: string
 	name: string
+	topics: string[]
 	state: "running" | "ended" | "failed" | "lost"
-	began: string
-	ended: string | null
-	rows: number | null
+	began_ms: number
+	ended_ms: number | null
+	heard_ms: number | null
 	seconds: number | null
-	summary: Record<string, unknown> | null
+	rows: number | null
+	summary: Record<string, unknown>
 	error: string | null
+	has_report: boolean
+	report?: Report | null
+}
+
+/** A report's numbers by windows of time: what its pictures are drawn from. */
+export interface Report {
+	window_ms: number
+	made_ms: number
+	topics: string[]
+	summary: Record<string, unknown>
+	/** When, messages, bytes. */
+	published: number[][]
+	/** When, delivered, acked, failed. */
+	flow: number[][]
+	/** When, how many. */
+	lag: number[][]
+	groups: Record<string, unknown>[]
+	reasons: Record<string, unknown>[]
 }
 
 export interface TraceEvent {

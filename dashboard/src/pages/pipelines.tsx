@@ -10,6 +10,7 @@ import { type Column, Table } from "../parts/table"
 import { Ago, Badge, Facts, N, Page, Panel, Time, TopicLink } from "../parts/words"
 import { amend, go, place, to } from "../route"
 import { count, percent, plural, span } from "../show/numbers"
+import { ReportView } from "./report"
 import { Summary } from "./summary"
 
 const KINDS = [
@@ -31,8 +32,8 @@ const TONES = { running: "info", ended: "ok", failed: "bad", lost: "warn" } as c
 const STATES = { running: "running", ended: "ended", failed: "failed", lost: "lost" } as const
 
 const RUNS: Column<Run>[] = [
-	{ id: "began", title: "Began", track: "minmax(84px, 150px)", cell: (one) => <Time ms={Date.parse(one.began)} /> },
-	{ id: "kind", title: "Kind", track: "80px", cell: (one) => one.kind },
+	{ id: "began", title: "Began", track: "minmax(64px, 130px)", cell: (one) => <Time ms={one.began_ms} /> },
+	{ id: "kind", title: "Kind", track: "80px", from: "m", cell: (one) => one.kind },
 	{
 		id: "name",
 		title: "Name",
@@ -173,7 +174,7 @@ function Archives({ all }: { all: Archive[] }) {
 							<N n={one.behind} tone="warn" />
 						</td>
 						<td class="end wide-only">
-							{one.last_at ? <Ago ms={Date.parse(one.last_at)} /> : <span class="zero">–</span>}
+							{one.last_at_ms !== null ? <Ago ms={one.last_at_ms} /> : <span class="zero">–</span>}
 						</td>
 					</tr>
 				))}
@@ -234,8 +235,8 @@ function OneRun({ id }: { id: string }) {
 					<Facts
 						facts={[
 							["Kind", found.kind],
-							["Began", <Time key="b" ms={Date.parse(found.began)} />],
-							["Ended", found.ended ? <Time key="e" ms={Date.parse(found.ended)} /> : "–"],
+							["Began", <Time key="b" ms={found.began_ms} />],
+							["Ended", found.ended_ms !== null ? <Time key="e" ms={found.ended_ms} /> : "–"],
 							["Took", found.seconds === null ? "–" : span(found.seconds * 1000)],
 							["Rows", found.rows === null ? "–" : plural(found.rows, "row")],
 							[
@@ -247,7 +248,7 @@ function OneRun({ id }: { id: string }) {
 						]}
 					/>
 				</Panel>
-				{found.summary && <Summary summary={found.summary} />}
+				{found.report ? <ReportView report={found.report} /> : <Summary summary={found.summary} />}
 			</div>
 		</Page>
 	)

@@ -3,24 +3,31 @@
 import { JsonTree } from "../parts/json"
 import { Panel } from "../parts/words"
 import type { Json } from "../show/content"
-import { count } from "../show/numbers"
+import { bytes, count, percent, span } from "../show/numbers"
 
 const ROWS = 200
 
 type Rows = Record<string, Json>[]
 
-const words = (name: string): string => (name[0]?.toUpperCase() + name.slice(1)).replace(/_/g, " ")
+const words = (name: string): string =>
+	(name[0]?.toUpperCase() + name.slice(1)).replace(/_(ms|share)$/, "").replace(/_/g, " ")
 const isPlain = (value: unknown): value is string | number | boolean | null =>
 	value === null || typeof value !== "object"
-const isRows = (value: unknown): value is Rows =>
+export const isRows = (value: unknown): value is Rows =>
 	Array.isArray(value) &&
 	value.length > 0 &&
 	value.every((one) => one !== null && typeof one === "object" && !Array.isArray(one))
 
-export function shown(value: Json | undefined): string {
+/** A value by what its name says it is: `ack_p99_ms`, `failed_share`, `bytes`, `seconds`. */
+export function shown(value: Json | undefined, name = ""): string {
 	if (value === undefined || value === null) return "–"
-	if (typeof value === "number")
+	if (typeof value === "number") {
+		if (name.endsWith("_ms")) return span(value)
+		if (name.endsWith("_share")) return percent(value)
+		if (name.endsWith("bytes")) return bytes(value)
+		if (name === "seconds") return span(value * 1000)
 		return Number.isInteger(value) ? count(value) : value.toLocaleString("en", { maximumFractionDigits: 2 })
+	}
 	return typeof value === "object" ? JSON.stringify(value) : String(value)
 }
 
@@ -37,7 +44,7 @@ export function Summary({ summary }: { summary: Record<string, unknown> }) {
 						{plain.map(([name, value]) => (
 							<div key={name}>
 								<dt>{words(name)}</dt>
-								<dd>{shown(value as Json)}</dd>
+								<dd>{shown(value as Json, name)}</dd>
 							</div>
 						))}
 					</dl>
@@ -59,7 +66,7 @@ export function Summary({ summary }: { summary: Record<string, unknown> }) {
 	)
 }
 
-function Grid({ rows }: { rows: Rows }) {
+export function Grid({ rows }: { rows: Rows }) {
 	const names = [...new Set(rows.flatMap((row) => Object.keys(row)))]
 	const numeric = (name: string) =>
 		rows.every((row) => row[name] === null || row[name] === undefined || typeof row[name] === "number")
@@ -80,7 +87,7 @@ function Grid({ rows }: { rows: Rows }) {
 						<tr key={index}>
 							{names.map((name) => (
 								<td key={name} class={numeric(name) ? "end" : ""}>
-									{shown(row[name])}
+									{shown(row[name], name)}
 								</td>
 							))}
 						</tr>
