@@ -315,6 +315,7 @@ def invite(address: str, http: str) -> None:
         trine_command = os.path.relpath(trine_command)
     for what, how in (
         ("binary", address),
+        ("dashboard", f"{http}/"),
         ("HTTP", f"{http}/v1"),
         ("API docs", f"{http}/docs"),
         ("metrics", f"{http}/metrics"),

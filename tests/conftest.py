@@ -1,4 +1,5 @@
-"""What holds for every test: which examples the property tests try, and that those with Spark share one session."""
+"""What holds for every test: which examples the property tests try, and that those with Spark share one session, and
+those with a browser one browser."""
 
 from __future__ import annotations
 
@@ -25,3 +26,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "/spark/" in item.nodeid or "archive_kill" in item.nodeid or "tour_of_the_server" in item.nodeid:
             item.add_marker(pytest.mark.xdist_group("spark"))
+        elif "/browser/" in item.nodeid:  # one browser and one busy broker for all of them
+            item.add_marker(pytest.mark.xdist_group("browser"))
