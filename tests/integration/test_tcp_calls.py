@@ -425,6 +425,22 @@ async def test_traces(peer: Peer) -> None:
             await peer.call(calls.GetTrace(message_id=bad))
 
 
+async def test_runs(peer: Peer) -> None:
+    run = await peer.call(calls.BeginRun(kind="archive", name="/lake", topics=["t"]))
+    await peer.call(calls.TellRun(id=run, rows=3))
+    (seen,) = await peer.call(calls.ListRuns(kind="archive"))
+    assert (seen.id, seen.state, seen.rows) == (run, "running", 3)
+    assert await peer.call(calls.ListRuns(kind="report")) == []
+    await peer.call(calls.EndRun(id=run, rows=5, summary='{"commits":1}'))
+    assert (await peer.call(calls.GetRun(id=run))).summary == '{"commits":1}'
+    with pytest.raises(errors.InvalidOption, match="JSON"):
+        await peer.call(
+            calls.EndRun(id=await peer.call(calls.BeginRun(kind="report", name="x")), summary="[]")
+        )
+    with pytest.raises(errors.UnknownJob):
+        await peer.call(calls.GetRun(id="run-99"))
+
+
 async def test_upkeep(peer: Peer) -> None:
     await peer.call(calls.CreateTopic(name="t"))
     await peer.publish("t", b"1")
