@@ -106,7 +106,9 @@ class RabbitClassic(Rabbit):
     client = "pika (AsyncioConnection)"
     modules = ("pika",)
     durability: ClassVar[Class] = "written"
-    promise = "durable classic queue (version 2), persistent messages, publisher confirms (before a sync: audited)"
+    promise = (
+        "durable classic queue (version 2), persistent messages, publisher confirms (before a sync: audited)"
+    )
     acks = "sent, never answered or synced; the clock stops when the broker has taken them in"
     queue_arguments: ClassVar[dict[str, Any]] = {"x-queue-version": 2}
     has_ranks: ClassVar[bool] = True
