@@ -17,7 +17,7 @@ from benchmarks.peers.plan import SIZES, chosen
 from benchmarks.peers.record import Record, now
 from benchmarks.peers.report import pages
 from benchmarks.peers.roster import PEERS
-from benchmarks.peers.run import Runner, data_folder
+from benchmarks.peers.run import Runner, data_folder, open_files
 
 RESULTS = Path(__file__).parent.parent / "results"
 PAGES = Path(__file__).parent.parent.parent / "docs" / "benchmarks"
@@ -67,6 +67,7 @@ def main() -> int:
             console.print(made, highlight=False)
         return 0
     names = _peers(asked, given.peers)
+    open_files()
     with data_folder(given.data) as root:
         if machine.filesystem(root) in machine.NOT_A_DISK:
             asked.error(

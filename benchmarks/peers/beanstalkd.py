@@ -7,7 +7,7 @@ import socket
 import time
 from typing import Any, ClassVar
 
-from benchmarks.peers.peer import Class, Consumer, Peer, Producer, Received, Topic
+from benchmarks.peers.peer import THROUGHPUT, Class, Consumer, Peer, Producer, Received, Topic
 from benchmarks.peers.processes import HOST, free_port, output
 
 PIPELINED = 200
@@ -94,6 +94,7 @@ class Beanstalkd(Peer):
 
 class BeanstalkdAlways(Beanstalkd):
     name = "beanstalkd-always"
+    only = (*THROUGHPUT, "W6")
     durability = "synced"
     promise = "binlog, -f0: synced before the ack"
     fsync_ms = 0

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
-from benchmarks.peers.peer import Cannot, Class, Consumer, Inbox, Peer, Producer, Topic
+from benchmarks.peers.peer import THROUGHPUT, Cannot, Class, Consumer, Inbox, Peer, Producer, Topic
 from benchmarks.peers.processes import HOST, free_port, output
 
 PREFETCH = 500
@@ -147,6 +147,7 @@ class Nats(Peer):
 
 class NatsAlways(Nats):
     name = "nats-always"
+    only = (*THROUGHPUT, "W6")
     durability = "synced"
     promise = "JetStream file storage, synced before the ack (sync_interval: always)"
     storage = "sync_interval: always"

@@ -73,21 +73,21 @@ def _publish(name: str, title: str, in_quick: bool, in_small: bool, **given: Any
 def _drain(name: str, title: str, in_quick: bool, **given: Any) -> Cell:
     return Cell(
         name=name, title=title, workload=drain.backlog, given=given,
-        full={"depth": 100_000, "seconds": 4.0}, quick={"depth": 20_000, "seconds": 1.0} if in_quick else None,
-        small={"depth": 300, "seconds": 5.0} if in_quick else None, took_s=(30, 6),
+        full={"depth": 100_000, "seconds": 3.0}, quick={"depth": 20_000, "seconds": 1.0} if in_quick else None,
+        small={"depth": 300, "seconds": 5.0} if in_quick else None, took_s=(22, 6),
     )  # fmt: skip
 
 
 def _latency(name: str, rate: int, in_quick: bool) -> Cell:
     return Cell(
         name=name, title=f"publish to acked at {rate:,}/s", workload=latency.steady, given={"rate": rate},
-        full={"seconds": 6.0}, quick={"seconds": 2.0} if in_quick else None,
-        small={"seconds": 0.5} if in_quick else None, took_s=(24, 8),
+        full={"seconds": 4.0}, quick={"seconds": 2.0} if in_quick else None,
+        small={"seconds": 0.5} if in_quick else None, took_s=(18, 8),
     )  # fmt: skip
 
 
 def _deep(name: str, depth: int, quick: int | None, small: int | None, took_s: tuple[float, float]) -> Cell:
-    long = {"fill_s": 90.0, "seconds": 3.0, "replayed": 200_000, "repeats": 3}
+    long = {"fill_s": 45.0, "seconds": 3.0, "replayed": 200_000, "repeats": 3}
     brief = {"fill_s": 4.0, "seconds": 0.7, "replayed": 50_000, "repeats": 2}
     tiny = {"fill_s": 10.0, "seconds": 5.0, "replayed": 200, "repeats": 1}
     return Cell(
@@ -103,7 +103,6 @@ CELLS: Final = (
     _publish("W2 100Bx100", "publish batches of 100, 100 B", True, True, size=100, batch=100),
     _publish("W2 100Bx1000", "publish batches of 1,000, 100 B", True, False, size=100, batch=1_000),
     _publish("W2 1KBx100", "publish batches of 100, 1 kB", False, False, size=1_000, batch=100),
-    _publish("W2 1KBx1000", "publish batches of 1,000, 1 kB", False, False, size=1_000, batch=1_000),
     _drain("W3 each", "drain, each message acked, one consumer", True, ack="each", consumers=1),
     _drain("W3 each, 2", "drain, each message acked, two consumers", False, ack="each", consumers=2),
     _drain("W3 batch", "drain, one ack for 100, one consumer", True, ack="batch", consumers=1),
@@ -112,64 +111,63 @@ CELLS: Final = (
     _latency("W4 5000/s", 5_000, False),
     Cell(
         name="W5", title="fan-out to ten groups", workload=fanout.to_groups, given={},
-        full={"groups": 10, "messages": 50_000, "seconds": 4.0},
+        full={"groups": 10, "messages": 50_000, "seconds": 3.0},
         quick={"groups": 10, "messages": 10_000, "seconds": 1.5},
         small={"groups": 2, "messages": 200, "seconds": 5.0},
-        took_s=(40, 6), once=("quick",),
+        took_s=(30, 6), once=("quick",),
     ),
     Cell(
         name="large publish", title="publish values of 1 MB", workload=publish.in_batches,
         given={"size": 1_000_000},
         full={"batch": 10, "seconds": 3.0}, quick={"batch": 10, "seconds": 0.5}, small={"batch": 2, "seconds": 0.1},
-        took_s=(15, 4),
+        took_s=(13, 4),
     ),
     Cell(
         name="large drain", title="drain values of 1 MB, each acked", workload=large.drained, given={},
-        full={"depth": 500, "seconds": 4.0}, quick=None, small={"depth": 3, "seconds": 5.0},
-        took_s=(20, 0),
+        full={"depth": 500, "seconds": 3.0}, quick=None, small={"depth": 3, "seconds": 5.0},
+        took_s=(18, 0),
     ),
     Cell(
         name="delays", title="delayed messages", workload=delays.outstanding, given={},
-        full={"messages": 1_000_000, "probes": 300, "seconds": 60.0},
-        quick={"messages": 100_000, "probes": 120, "seconds": 2.0},
-        small={"messages": 200, "probes": 12, "seconds": 5.0},
-        took_s=(50, 11), once=SIZES,
+        full={"messages": 1_000_000, "probes": 300, "seconds": 45.0, "repeats": 3},
+        quick={"messages": 100_000, "probes": 120, "seconds": 2.0, "repeats": 1},
+        small={"messages": 200, "probes": 12, "seconds": 5.0, "repeats": 1},
+        took_s=(60, 11), once=SIZES,
     ),
     Cell(
         name="priorities", title="a high message behind low ones", workload=priorities.behind_low_ones, given={},
-        full={"depth": 1_000_000, "seconds": 4.0, "fill_s": 30.0},
-        quick={"depth": 100_000, "seconds": 1.5, "fill_s": 2.0},
-        small={"depth": 1_000, "seconds": 0.5, "fill_s": 5.0},
-        took_s=(80, 5), once=("quick",),
+        full={"depth": 1_000_000, "seconds": 3.0, "fill_s": 30.0, "repeats": 3},
+        quick={"depth": 100_000, "seconds": 1.5, "fill_s": 2.0, "repeats": 1},
+        small={"depth": 1_000, "seconds": 0.5, "fill_s": 5.0, "repeats": 1},
+        took_s=(35, 5), once=SIZES,
     ),
     Cell(
         name="poison", title="poison among good ones", workload=poison.among_good, given={},
         full={"messages": 50_000, "seconds": 15.0}, quick={"messages": 10_000, "seconds": 4.0},
         small={"messages": 1_000, "seconds": 15.0},
-        took_s=(45, 5), once=("quick",),
+        took_s=(25, 5), once=("quick",),
     ),
     Cell(
         name="idle consumers", title="1,000 idle consumers", workload=crowd.idle_consumers, given={},
-        full={"consumers": 1_000, "seconds": 3.0}, quick={"consumers": 1_000, "seconds": 0.5},
+        full={"consumers": 1_000, "seconds": 2.0}, quick={"consumers": 1_000, "seconds": 0.5},
         small={"consumers": 5, "seconds": 0.2},
-        took_s=(36, 6), once=("quick",),
+        took_s=(30, 6), once=("quick",),
     ),
     Cell(
         name="topics", title="1,000 topics", workload=crowd.topics, given={},
-        full={"count": 1_000, "seconds": 3.0}, quick={"count": 200, "seconds": 0.5},
-        small={"count": 5, "seconds": 0.2},
-        took_s=(60, 6), once=("quick",),
+        full={"count": 1_000, "seconds": 3.0, "repeats": 3}, quick={"count": 200, "seconds": 0.5, "repeats": 1},
+        small={"count": 5, "seconds": 0.2, "repeats": 1},
+        took_s=(30, 6), once=SIZES,
     ),
     Cell(
         name="rebalance", title="a consumer joins and leaves", workload=joining.one_more_and_one_less, given={},
         full={"rate": 1_000, "seconds": 6.0}, quick={"rate": 1_000, "seconds": 3.0},
         small={"rate": 200, "seconds": 1.5},
-        took_s=(40, 10), once=("quick",),
+        took_s=(30, 10), once=("quick",),
     ),
-    _deep("W6 10k", 10_000, 10_000, 300, (25, 8)),
-    _deep("W6 100k", 100_000, None, None, (30, 0)),
-    _deep("W6 1M", 1_000_000, 300_000, None, (60, 14)),
-    _deep("W6 10M", 10_000_000, None, None, (170, 0)),
+    _deep("W6 10k", 10_000, 10_000, 300, (20, 8)),
+    _deep("W6 1M", 1_000_000, 300_000, None, (50, 14)),
+    _deep("W6 10M", 10_000_000, None, None, (100, 0)),
 )  # fmt: skip
 
 

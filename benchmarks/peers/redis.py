@@ -7,7 +7,7 @@ import shutil
 import time
 from typing import Any, ClassVar
 
-from benchmarks.peers.peer import Cannot, Class, Consumer, Peer, Producer, Received, Topic
+from benchmarks.peers.peer import THROUGHPUT, Cannot, Class, Consumer, Peer, Producer, Received, Topic
 from benchmarks.peers.processes import HOST, free_port, output
 
 READ = 1_000
@@ -88,6 +88,7 @@ class RedisEverysec(Peer):
 
 class RedisAlways(RedisEverysec):
     name = "redis-always"
+    only = (*THROUGHPUT, "W6")
     durability = "synced"
     promise = "appendonly, appendfsync always: synced before the ack"
     fsync = "always"

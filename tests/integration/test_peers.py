@@ -147,6 +147,9 @@ def canned() -> dict[str, Any]:
     def latency(p50: float, p99: float) -> dict[str, Any]:
         return {"runs": [{"p50_ms": p50, "p99_ms": p99, "kept_up": True, "others_cores": 0.0}]}
 
+    def deep(**figures: float) -> dict[str, Any]:
+        return {"drain": {"runs": [figures]}}
+
     def part(broker: str, durability: str, *, is_log: bool = False, **cells: Any) -> dict[str, Any]:
         said = dict.fromkeys(("version", "client", "promise", "acks"), "as it is")
         words = {name.replace("_", " "): cell for name, cell in cells.items()}
@@ -166,8 +169,8 @@ def canned() -> dict[str, Any]:
             "trine": part(
                 "Trine", "synced", W1_100B=runs("rate", 1000.0, 1100.0, 1200.0), W3_batch=runs("rate", 1e6),
                 delays=runs("rate", 5.0), **{"W4_1000/s": latency(0.5, 2.0)},
-                W6_10k={"drain": {"runs": [{"rate": 1e6, "depth": 10_000, "memory": 1e8}]}},
-                W6_10M={"drain": {"runs": [{"rate": 5e5, "depth": 10_000_000, "memory": 1.5e8}]}},
+                W6_10k=deep(rate=1e6, depth=1e4, memory=1e8, memory_worked=1e8),
+                W6_10M=deep(rate=5e5, depth=1e7, memory=1.5e8, memory_worked=1.6e8),
             ),
             "redis-always": part(
                 "Redis Streams", "synced", W1_100B=runs("rate", 4000.0), W3_batch=runs("rate", 5e4),
@@ -204,7 +207,7 @@ def test_pages_are_made_from_a_record(tmp_path: Path) -> None:
     )
     assert "18%: 1,100 of 6,000 a second | **no** |" in index
     assert "200%: 10k 1.00 µs, 10M 2.00 µs | **no** |" in index
-    assert "150 MB | yes |" in index
+    assert "150 MB, 160 MB | yes |" in index
     assert "- redis-always: it has no delayed messages" in (tmp_path / "pages" / "workloads.md").read_text()
     assert "- kafka: no Kafka is configured" in (tmp_path / "pages" / "method.md").read_text()
     for page in ("index.md", "workloads.md", "method.md"):

@@ -60,6 +60,7 @@ SECTIONS: Final[dict[str, tuple[Column, ...]]] = {
         Column("filled, messages/s", DEEP, "fill_rate", "drain"),
         _less("server without it, MB", DEEP, "memory_idle", "drain", scale=1e-6),
         _less("with it, MB", DEEP, "memory", "drain", scale=1e-6),
+        _less("after work on it, MB", DEEP, "memory_worked", "drain", scale=1e-6),
         _less("bytes of disk a message", DEEP, "disk_per_message", "drain"),
     ),
     "recovery": (

@@ -94,10 +94,12 @@ def _flat(content: Content) -> Iterator[Row]:
 def _memory(content: Content) -> Iterator[Row]:
     for durability in ORDER:
         for label, cell in reversed(DEPTHS):
-            one = figure(content, TRINE[durability], cell, "memory", "drain")
-            if one is not None:
+            kept = figure(content, TRINE[durability], cell, "memory", "drain")
+            worked = figure(content, TRINE[durability], cell, "memory_worked", "drain")
+            if kept is not None and worked is not None:
+                first, then = kept.median / 1e6, worked.median / 1e6
                 yield (
-                    f"memory of the server with {label} waiting, {durability}", f"< {MEMORY_MB:.0f} MB",
-                    f"{one.median / 1e6:.0f} MB", one.median / 1e6 < MEMORY_MB,
+                    f"memory of the server with {label} waiting, and after work on them, {durability}",
+                    f"< {MEMORY_MB:.0f} MB", f"{first:.0f} MB, {then:.0f} MB", max(first, then) < MEMORY_MB,
                 )  # fmt: skip
                 break

@@ -22,7 +22,8 @@ STAMP = struct.Struct("d")
 GRACE_S = 5.0
 
 
-def outstanding(peer: Peer, *, messages: int, probes: int, seconds: float) -> Figures:
+def outstanding(peer: Peer, *, messages: int, probes: int, seconds: float, repeats: int) -> Figures:
+    """Scheduled once, probed several times."""
     topic = fresh_topic(delays=True)
     asyncio.run(peer.reset(topic))
     memory = peer.memory_bytes()
@@ -32,11 +33,14 @@ def outstanding(peer: Peer, *, messages: int, probes: int, seconds: float) -> Fi
         "memory_per_message": max(0, peer.memory_bytes() - memory) / scheduled["messages"],
         "disk_per_message": (peer.disk_bytes() - disk) / scheduled["messages"],
     }
-    (_, taken), _ = race(
-        peer, (probe, {"topic": topic, "probes": probes}), (take, {"topic": topic, "probes": probes})
-    )
+    rate = scheduled["messages"] / scheduled["seconds"]
+    given = {"topic": topic, "probes": probes}
+    runs = []
+    for _ in range(repeats):
+        (_, taken), _ = race(peer, (probe, given), (take, given))
+        runs.append({**cpu, **cost, **scheduled, **taken, "rate": rate})
     asyncio.run(peer.drop(topic))
-    return {**cpu, **cost, **scheduled, **taken, "rate": scheduled["messages"] / scheduled["seconds"]}
+    return {"runs": runs}
 
 
 async def schedule(peer: Peer, ready: Ready, *, topic: Topic, messages: int, seconds: float) -> Figures:

@@ -22,17 +22,18 @@ BUSY_S = 0.002
 STAMP = struct.Struct("d")
 
 
-def behind_low_ones(peer: Peer, *, depth: int, seconds: float, fill_s: float) -> Figures:
+def behind_low_ones(peer: Peer, *, depth: int, seconds: float, fill_s: float, repeats: int) -> Figures:
+    """Filled once, worked off in several windows."""
     topic = fresh_topic(priorities=True, prefetch=2 * FETCH, ack="batch")
     asyncio.run(peer.reset(topic))
     (filled,), _ = race(peer, (fill_low, {"topic": topic, "depth": depth, "seconds": fill_s}))
-    (_, taken), cpu = race(
-        peer,
-        (publish_high, {"topic": topic, "seconds": seconds}),
-        (take, {"topic": topic, "seconds": seconds}),
-    )
+    given = {"topic": topic, "seconds": seconds}
+    runs = []
+    for _ in range(repeats):
+        (_, taken), cpu = race(peer, (publish_high, given), (take, given))
+        runs.append({**cpu, **taken, "depth": filled["messages"]})
     asyncio.run(peer.drop(topic))
-    return {**cpu, **taken, "depth": filled["messages"]}
+    return {"runs": runs}
 
 
 async def fill_low(peer: Peer, ready: Ready, *, topic: Topic, depth: int, seconds: float) -> Figures:
