@@ -71,6 +71,10 @@ class Shortcut:
         self._unsent: memoryview | None = None
         self._fault: WireError | None = None
 
+    @property
+    def lent(self) -> bool:
+        return self._socket is not None
+
     # --- in the thread that calls
 
     def open(self) -> bool:
