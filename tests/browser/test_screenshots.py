@@ -43,7 +43,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     folder = tmp_path_factory.mktemp("scene")
     with Serving(folder / "data") as server, Busy(server.url):
         for words in (
-            ["archive", "orders", "--to", str(folder / "lake"), "--server", server.url],
+            ["archive", "returns", "sensors", "--to", str(folder / "lake"), "--server", server.url],
             ["report", "orders", "--out", str(folder / "report.html"), "--server", server.url],
         ):
             command = [sys.executable, "-m", "trine.cli", *words]
