@@ -11,9 +11,9 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import signal
 import tempfile
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
@@ -205,11 +205,13 @@ class Busy:
 
 
 def main() -> None:
+    over = threading.Event()
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, lambda *_: over.set())
     with tempfile.TemporaryDirectory() as folder, Serving(Path(folder) / "data") as server:
-        print(f"{server.http_url}/  pid {server.pid}", flush=True)  # noqa: T201
-        with Busy(server.url), contextlib.suppress(KeyboardInterrupt):
-            while True:
-                time.sleep(3600)
+        print(f"{server.http_url}/  {server.url}", flush=True)  # noqa: T201
+        with Busy(server.url):
+            over.wait()
 
 
 if __name__ == "__main__":

@@ -109,6 +109,16 @@ def test_on_a_phone_nothing_sticks_out(look: NewPage, place: str) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+@pytest.mark.parametrize("width", [768, 1024, 1280, 1440])
+def test_in_no_window_anything_sticks_out(look: NewPage, width: int) -> None:
+    page = look(viewport={"width": width, "height": 800})
+    for place in (*PLACES, "topics/orders", "topics/orders/partitions", "topics/orders/groups/billing"):
+        page.goto(f"{page.url.split('#')[0]}#/{place}")
+        expect(page.locator("h1")).to_be_visible()
+        expect(page.locator(".state.loading")).to_have_count(0)
+        assert page.evaluate(STICKS_OUT) == [], place
+
+
 def test_the_menu_of_a_phone(look: NewPage) -> None:
     page = look(viewport=PHONE)
     link = page.locator("nav a[href='#/topics']")

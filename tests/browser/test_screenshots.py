@@ -10,6 +10,7 @@ import io
 import json
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,12 +39,16 @@ PHONE = {"width": 375, "height": 812}
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+def scene() -> Iterator[Serving]:
     """A busy broker with a history, an archive, and runs of pipelines."""
-    folder = tmp_path_factory.mktemp("scene")
-    with Serving(folder / "data") as server, Busy(server.url):
+    with (
+        tempfile.TemporaryDirectory(prefix="trine-") as name,
+        Serving(Path(name) / "data") as server,
+        Busy(server.url),
+    ):
+        folder = Path(name)  # the pictures show it
         for words in (
-            ["archive", "orders", "--to", str(folder / "lake"), "--server", server.url],
+            ["archive", "returns", "sensors", "--to", str(folder / "lake"), "--server", server.url],
             ["report", "orders", "--out", str(folder / "report.html"), "--server", server.url],
         ):
             command = [sys.executable, "-m", "trine.cli", *words]

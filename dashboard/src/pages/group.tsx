@@ -94,7 +94,7 @@ export function GroupPage({ topic, group: name }: { topic: string; group: string
 							["Retrying", <N key="r" n={found.lag.retrying} tone="warn" />],
 							["Members", count(found.members.length)],
 							["Order", String(found.config.order)],
-							["Lanes", <Lanes key="x" lanes={found.lag.lanes} />],
+							["Waiting by lane", found.lag.count > 0 ? <Lanes key="x" lanes={found.lag.lanes} /> : "–"],
 						]}
 					/>
 					{found.lag.count > 0 && (

@@ -130,7 +130,7 @@ function HealthLine({ health }: { health: Health[] }) {
 			<div class="health ok" role="status">
 				<Icon name="check" size={18} />
 				<b>All is well.</b>
-				<span>{health.find((one) => one.level === "ok")?.what ?? "The broker is ready and nothing is stuck."}</span>
+				<span>The broker is ready, nothing is stuck, and nobody is left behind.</span>
 			</div>
 		)
 	const worst = wrong[0]?.level ?? "warn"

@@ -9,8 +9,7 @@ const ROWS = 200
 
 type Rows = Record<string, Json>[]
 
-const words = (name: string): string =>
-	(name[0]?.toUpperCase() + name.slice(1)).replace(/_(ms|share)$/, "").replace(/_/g, " ")
+const words = (name: string): string => (name[0]?.toUpperCase() + name.slice(1)).replace(/_ms$/, "").replace(/_/g, " ")
 const isPlain = (value: unknown): value is string | number | boolean | null =>
 	value === null || typeof value !== "object"
 export const isRows = (value: unknown): value is Rows =>

@@ -179,7 +179,7 @@ const PARTITIONS: Column<PartitionRow>[] = [
 	{
 		id: "lanes",
 		title: "Waiting by lane",
-		track: "minmax(150px, 1.6fr)",
+		track: "minmax(190px, 2fr)",
 		from: "l",
 		cell: (row) => <LaneCounts lanes={row.lanes} />,
 	},
@@ -188,7 +188,7 @@ const PARTITIONS: Column<PartitionRow>[] = [
 		title: "Archived to",
 		track: "minmax(90px, 1fr)",
 		end: true,
-		from: "l",
+		from: "xl",
 		cell: (row) => (row.archived === null ? <span class="zero">–</span> : count(row.archived)),
 	},
 ]

@@ -4,7 +4,7 @@
 import type { ComponentChildren } from "preact"
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks"
 import { Icon } from "./icon"
-import { width } from "./width"
+import { WIDTHS, type Width, width } from "./width"
 
 export interface Column<T> {
 	id: string
@@ -13,8 +13,8 @@ export interface Column<T> {
 	track: string
 	cell: (row: T, index: number) => ComponentChildren
 	end?: boolean
-	/** Not shown on what is smaller: `l` only on a laptop, `m` not on a phone. */
-	from?: "m" | "l"
+	/** Not shown on what is smaller: `m` not on a phone, `l` from a laptop on. */
+	from?: Width
 	/** Only on a phone. */
 	only?: "s"
 	sort?: boolean
@@ -80,7 +80,7 @@ export function Table<T>(props: TableProps<T>) {
 
 	const room = width.value
 	const shown = columns.filter((one) =>
-		one.only ? room === "s" : !one.from || (one.from === "m" ? room !== "s" : room === "l"),
+		one.only ? room === one.only : WIDTHS.indexOf(room) >= WIDTHS.indexOf(one.from ?? "s"),
 	)
 	const tracks = { gridTemplateColumns: shown.map((one) => one.track).join(" ") }
 	const rows: ComponentChildren[] = []

@@ -38,6 +38,8 @@ class Context:
     commits: Commits
     log: Any
     """A structlog logger: `log.info("topic created", topic=name)`."""
+    ready_since: float = field(default_factory=time.monotonic)
+    """By the monotonic clock."""
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when shutdown has begun: long polls and streams end, consumers are told."""
     binary_tls: ssl.SSLContext | None = None

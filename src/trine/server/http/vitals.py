@@ -74,7 +74,6 @@ class Doctor:
     def __init__(self, context: Context, sampler: Sampler) -> None:
         self._context = context
         self._sampler = sampler
-        self._began = time.monotonic()
         self._cpu = (0.0, 0.0)
         self._process: tuple[int, float, int] = (0, 0.0, 0)
         self._disk: tuple[int, int, int] | None = None
@@ -95,7 +94,7 @@ class Doctor:
         return Vitals(
             ready=not self._context.closing.is_set() and failure is None,
             version=VERSION,
-            uptime_s=round(time.monotonic() - self._began, 1),
+            uptime_s=round(time.monotonic() - self._context.ready_since, 1),
             memory_bytes=memory,
             cpu_percent=cpu,
             disk_used_bytes=None if self._disk is None else self._disk[1],
