@@ -11,6 +11,8 @@ const RIGHT = 34
 const TOP = 34
 const TALL = 58
 const LABEL = 64
+/** The first label begins at its place, and the others stand around theirs. */
+const FIRST = 50
 const LEAST = 620
 
 interface Props {
@@ -76,7 +78,7 @@ function Ticks({ times, x, begin, high }: { times: number[]; x: (ms: number) => 
 			{times.map((at, index) => {
 				const where = x(at)
 				const room = where - last >= LABEL
-				if (room) last = where
+				if (room) last = index === 0 ? where + FIRST : where
 				return (
 					<g key={at}>
 						<line class="tick" x1={where} x2={where} y1={room ? 20 : TOP - 6} y2={high} />
