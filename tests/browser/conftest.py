@@ -1,4 +1,5 @@
-"""One Chromium and one busy broker for all tests of the dashboard; each test has a page of its own.
+"""One Chromium and one busy broker for all tests of the dashboard; each test has a page of its own. Both end with the last
+of these tests (`package`): those of other folders have event loops and threads of their own, and count them.
 
 A page that writes an error to its console, or has one that nobody caught, fails its test: so does whatever its policy
 refused to load.
@@ -36,7 +37,7 @@ def panel(page: Page, title: str) -> Locator:
     return page.locator(".panel").filter(has=page.locator("h2", has_text=title))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
     if not CHROMIUM.exists():
         pytest.fail(
@@ -49,13 +50,13 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     with Serving(tmp_path_factory.mktemp("dashboard") / "data") as server:
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def busy(serving: Serving) -> Iterator[Busy]:
     """The broker has something to show, and is at work."""
     with Busy(serving.url) as busy:

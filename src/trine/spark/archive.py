@@ -90,11 +90,12 @@ def archive(
             work = _Archiver(spark, place, broker, names, path, max_offsets or ROUND_OFFSETS, allow_gaps)
             work.begin()
             while True:
+                upto = work.ends()  # what comes later is for the next turn: a busy topic has no end
                 goal = work.waiting()
                 start = work.messages
                 if progress is not None and goal:
                     progress("archive", 0, goal)
-                while not stop.is_set() and work.round():
+                while not stop.is_set() and work.round(upto):
                     run.rows = work.messages
                     if progress is not None:
                         progress("archive", work.messages - start, max(goal, work.messages - start))
@@ -225,13 +226,22 @@ class _Archiver:
             for number, (first, end) in some.items()
         )
 
-    def round(self) -> bool:
-        """One commit; False if there was nothing to do."""
+    def ends(self) -> Offsets:
+        """Where the log ends now."""
+        return {
+            name: {number: end for number, (_, end) in some.items()} for name, some in self._spans().items()
+        }
+
+    def round(self, upto: Offsets) -> bool:
+        """One commit of what lies before these offsets; False if there was nothing to do."""
         self._table.refresh()
         spans = self._spans()
         committed = self._committed(spans)
         start, gaps = self._begun(spans, committed)
-        ends = {name: {number: end for number, (_, end) in some.items()} for name, some in spans.items()}
+        ends = {
+            name: {number: max(upto[name].get(number, 0), at) for number, at in some.items()}
+            for name, some in start.items()
+        }
         end = limited(start, ends, self._most)
         wanted = ranges(start, end, True, self._split(start, end))
         if not wanted and not gaps:
