@@ -16,6 +16,9 @@ from benchmarks.peers.report.figures import Content
 
 TEXTS: Final = Path(__file__).parent / "texts"
 COPY: Final = "results.json"
+DISTURBED: Final = 0.3
+"""The share of disturbed runs from which the pages warn."""
+
 PLACE: Final = re.compile(r"^\{\{(.+?)\}\}$|\{\{(.+?)\}\}", re.MULTILINE)
 TITLES: Final = {
     "throughput-synced": "Throughput, synced",
@@ -64,7 +67,16 @@ def _moment(content: Content, of: str) -> list[str]:
     facts = content["machine"]
     memory = f", {facts['memory_gb']:.0f} GB of memory" if "memory_gb" in facts else ""
     ended = f"ended {content['ended']}" if content["ended"] else "not finished"
-    return [f"Size {content['size']}, begun {content['began']}, {ended}: {machine.caption(facts)}{memory}."]
+    lines = [f"Size {content['size']}, begun {content['began']}, {ended}: {machine.caption(facts)}{memory}."]
+    share = figures.noisy_share(content)
+    if share > DISTURBED:
+        lines += [
+            "",
+            f"**Other programs were at work during {share:.0%} of the runs: these figures say little.**",
+        ]
+    if content["size"] != "full":
+        lines += ["", "**This was not a full run: sizes and times are those of a quick look.**"]
+    return lines
 
 
 def _classes(content: Content, of: str) -> list[str]:
