@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from benchmarks import machine
 from benchmarks.peers.peer import CLASSES
@@ -41,9 +40,17 @@ def write(record: Path, folder: Path) -> list[Path]:
         page.write_text(filled(text.read_text(), content, {path.stem for path in drawn}))
         made.append(page)
     copy = folder / COPY
-    if copy.resolve() != record.resolve():
-        shutil.copyfile(record, copy)
+    copy.write_text(json.dumps(_short(content), ensure_ascii=False, indent=1) + "\n")
     return [*made, *drawn, copy]
+
+
+def _short(value: Any) -> Any:
+    """The same without digits that mean nothing: the copy is kept with the sources."""
+    if isinstance(value, dict):
+        return {name: _short(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_short(one) for one in value]
+    return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
 def filled(text: str, content: Content, drawn: set[str]) -> str:
