@@ -31,7 +31,7 @@ TITLES: Final = {
 
 def write(record: Path, folder: Path) -> list[Path]:
     """Pages, pictures and a copy of the record; the files that were written."""
-    content = json.loads(record.read_text())
+    content = _short(json.loads(record.read_text()))
     folder.mkdir(parents=True, exist_ok=True)
     drawn = charts.draw(content, folder)
     made = []
@@ -40,7 +40,7 @@ def write(record: Path, folder: Path) -> list[Path]:
         page.write_text(filled(text.read_text(), content, {path.stem for path in drawn}))
         made.append(page)
     copy = folder / COPY
-    copy.write_text(json.dumps(_short(content), ensure_ascii=False, indent=1) + "\n")
+    copy.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n")
     return [*made, *drawn, copy]
 
 
