@@ -101,10 +101,12 @@ class Kafka(Peer):
         """With a partition for each consumer of a group."""
         from confluent_kafka.admin import NewTopic
 
-        self._admin().create_topics([NewTopic(topic.name, topic.consumers, 1)])[topic.name].result(10)
+        admin = self._admin()  # what it is asked ends with it
+        admin.create_topics([NewTopic(topic.name, topic.consumers, 1)])[topic.name].result(10)
 
     async def drop(self, topic: Topic) -> None:
-        self._admin().delete_topics([topic.name])[topic.name].result(10)
+        admin = self._admin()
+        admin.delete_topics([topic.name])[topic.name].result(10)
 
     async def producer(self, topic: Topic) -> Producer:
         from confluent_kafka import Producer as Client

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.peers.report.figures import ORDER, Content, figure, is_ours, peers
+from benchmarks.peers.report.figures import ORDER, Content, figure, is_ours, number, peers
 from benchmarks.peers.report.tables import DEPTHS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 INK: Final = "#1f2933"
@@ -33,6 +34,7 @@ THROUGHPUT: Final = (
 RATES: Final = (1000, 5000)
 PERCENTILES: Final = (("p50", "p50_ms"), ("p99", "p99_ms"))
 WIDTH: Final = 10.0
+MARGIN: Final = 3.0
 
 
 def draw(content: Content, folder: Path) -> list[Path]:
@@ -65,6 +67,15 @@ def _figure(height: float) -> tuple[Figure, Axes]:
     return picture, axes
 
 
+def _plain(*scales: Axis) -> None:
+    """Numbers as in the tables, and none between the powers of ten."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    for scale in scales:
+        scale.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+        scale.set_minor_formatter(NullFormatter())
+
+
 def _colours(content: Content, names: Sequence[str]) -> dict[str, str]:
     ours, theirs = iter(OURS), iter(THEIRS * 2)
     return {name: next(ours) if is_ours(content, name) else next(theirs) for name in names}
@@ -88,18 +99,23 @@ def _throughput(content: Content, durability: str) -> Figure | None:
             at = group - 0.42 + wide * (place + 0.5)
             label = None if name in axes.get_legend_handles_labels()[1] else name
             axes.bar(at, one.median, wide * 0.92, color=colours[name], label=label)
-            axes.errorbar(at, one.median, yerr=one.median * one.spread, color=INK, linewidth=0.7)
+            axes.vlines(at, one.least, one.greatest, color=INK, linewidth=0.7)
     axes.set_yscale("log")
     axes.set_xticks(range(len(shown)), [label for label, _ in shown])
     axes.set_ylabel("messages a second")
+    _plain(axes.yaxis)
     axes.grid(axis="y", color=RULE)
     axes.set_title(f"Throughput, {durability}: 100 B messages", loc="left", color=INK)
     axes.legend(frameon=False, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.16))
     return picture
 
 
+def _class(content: Content, name: str) -> int:
+    return ORDER.index(content["peers"][name]["durability"])
+
+
 def _latency(content: Content, cell: str, rate: int) -> Figure | None:
-    """A line from p50 to p99 for each peer, the quickest on top."""
+    """A line from p50 to p99 for each peer, class by class, the quickest of each on top."""
     rows = []
     for name in peers(content, cell=cell):
         spans = [figure(content, name, cell, key) for _, key in PERCENTILES]
@@ -107,7 +123,7 @@ def _latency(content: Content, cell: str, rate: int) -> Figure | None:
             rows.append((name, [span.median for span in spans if span is not None]))
     if not rows:
         return None
-    rows.sort(key=lambda row: row[1][0], reverse=True)
+    rows.sort(key=lambda row: (_class(content, row[0]), row[1][0]), reverse=True)
     picture, axes = _figure(0.7 + 0.26 * len(rows))
     for place, (name, spans) in enumerate(rows):
         colour = OURS[0] if is_ours(content, name) else FAINT
@@ -118,6 +134,7 @@ def _latency(content: Content, cell: str, rate: int) -> Figure | None:
         range(len(rows)), [f"{name} ({content['peers'][name]['durability']})" for name, _ in rows]
     )
     axes.set_xlabel("ms; large dot p50, small dot p99")
+    _plain(axes.xaxis)
     axes.grid(axis="x", color=RULE)
     axes.set_title(f"From publish to acked, at {rate:,} messages a second", loc="left", color=INK)
     return picture
@@ -148,6 +165,9 @@ def _depth(content: Content) -> Figure | None:
     axes.set_yscale("log")
     axes.set_xlabel("messages waiting")
     axes.set_ylabel("µs a message")
+    low, high = axes.get_ylim()
+    axes.set_ylim(low / MARGIN, high * MARGIN)  # what is nearly flat looks flat
+    _plain(axes.xaxis, axes.yaxis)
     axes.grid(color=RULE)
     axes.set_title(
         "What receiving and acking a message costs, by the depth of the backlog", loc="left", color=INK

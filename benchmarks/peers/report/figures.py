@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from benchmarks.peers.peer import CLASSES, Class
@@ -27,6 +27,11 @@ class Figure:
     runs: int
     noisy: bool
     """Others were at work during one of the runs."""
+    least: float
+    greatest: float
+
+    def scaled(self, by: float) -> Figure:
+        return replace(self, median=self.median * by, least=self.least * by, greatest=self.greatest * by)
 
 
 def found(content: Content, peer: str, cell: str, question: str | None = None) -> dict[str, Any] | None:
@@ -45,7 +50,7 @@ def figure(content: Content, peer: str, cell: str, key: str, question: str | Non
     median = statistics.median(values)
     spread = (max(values) - min(values)) / median / 2 if median and len(values) > 1 else 0.0
     noisy = any(run.get("others_cores", 0.0) > NOISY_CORES for run in answer["runs"])  # type: ignore[index]
-    return Figure(median, spread, len(values), noisy)
+    return Figure(median, spread, len(values), noisy, min(values), max(values))
 
 
 def peers(content: Content, durability: str | None = None, *, cell: str | None = None) -> list[str]:
@@ -97,6 +102,19 @@ def match(
         return None
     best, theirs = (min if less_is_better else max)(rivals, key=lambda one: one[1].median)
     return Match(durability, ours, best, theirs, less_is_better)
+
+
+def noisy_share(content: Content) -> float:
+    """How many of all runs were disturbed by others."""
+    runs = [
+        run["others_cores"] > NOISY_CORES
+        for part in content["peers"].values()
+        for cell in part["cells"].values()
+        for answer in (cell, *(one for one in cell.values() if isinstance(one, dict)))
+        for run in answer.get("runs", ())
+        if "others_cores" in run
+    ]
+    return sum(runs) / len(runs) if runs else 0.0
 
 
 def number(value: float) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from benchmarks import machine
 from benchmarks.peers.peer import CLASSES
@@ -16,6 +15,9 @@ from benchmarks.peers.report.figures import Content
 
 TEXTS: Final = Path(__file__).parent / "texts"
 COPY: Final = "results.json"
+DISTURBED: Final = 0.3
+"""The share of disturbed runs from which the pages warn."""
+
 PLACE: Final = re.compile(r"^\{\{(.+?)\}\}$|\{\{(.+?)\}\}", re.MULTILINE)
 TITLES: Final = {
     "throughput-synced": "Throughput, synced",
@@ -29,7 +31,7 @@ TITLES: Final = {
 
 def write(record: Path, folder: Path) -> list[Path]:
     """Pages, pictures and a copy of the record; the files that were written."""
-    content = json.loads(record.read_text())
+    content = _short(json.loads(record.read_text()))
     folder.mkdir(parents=True, exist_ok=True)
     drawn = charts.draw(content, folder)
     made = []
@@ -38,9 +40,17 @@ def write(record: Path, folder: Path) -> list[Path]:
         page.write_text(filled(text.read_text(), content, {path.stem for path in drawn}))
         made.append(page)
     copy = folder / COPY
-    if copy.resolve() != record.resolve():
-        shutil.copyfile(record, copy)
+    copy.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n")
     return [*made, *drawn, copy]
+
+
+def _short(value: Any) -> Any:
+    """The same without digits that mean nothing: the copy is kept with the sources."""
+    if isinstance(value, dict):
+        return {name: _short(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_short(one) for one in value]
+    return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
 def filled(text: str, content: Content, drawn: set[str]) -> str:
@@ -64,7 +74,16 @@ def _moment(content: Content, of: str) -> list[str]:
     facts = content["machine"]
     memory = f", {facts['memory_gb']:.0f} GB of memory" if "memory_gb" in facts else ""
     ended = f"ended {content['ended']}" if content["ended"] else "not finished"
-    return [f"Size {content['size']}, begun {content['began']}, {ended}: {machine.caption(facts)}{memory}."]
+    lines = [f"Size {content['size']}, begun {content['began']}, {ended}: {machine.caption(facts)}{memory}."]
+    share = figures.noisy_share(content)
+    if share > DISTURBED:
+        lines += [
+            "",
+            f"**Other programs were at work during {share:.0%} of the runs: these figures say little.**",
+        ]
+    if content["size"] != "full":
+        lines += ["", "**This was not a full run: sizes and times are those of a quick look.**"]
+    return lines
 
 
 def _classes(content: Content, of: str) -> list[str]:

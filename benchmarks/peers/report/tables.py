@@ -181,7 +181,7 @@ def _figure(content: Content, name: str, column: Column) -> Figure | None:
     one = figure(content, name, column.cell, column.key, column.question)
     if one is None or column.scale == 1.0:
         return one
-    return Figure(one.median * column.scale, one.spread, one.runs, one.noisy)
+    return one.scaled(column.scale)
 
 
 def _cell(content: Content, name: str, column: Column) -> str:
