@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Callable
 
 import uvloop
 
+import trine
 import trine.aio
-from benchmarks.bench import BATCH, VALUE, Bench
+from benchmarks.bench import BATCH, VALUE, Bench, medians
 from benchmarks.raw import RawFile
 from benchmarks.serving import Serving
 from trine.client.aio import AsyncBroker, AsyncConsumer, AsyncTopic
@@ -24,6 +25,7 @@ CONNECTIONS = 64
 def run(bench: Bench) -> None:
     # Servers of their own: what one leaves to be written back must not be paid for by the next.
     with_server(bench, lambda server, raw: uvloop.run(_singly(bench, server, raw)))
+    with_server(bench, lambda server, raw: _one_thread(bench, server, raw))
     with_server(bench, lambda server, _: uvloop.run(_many_connections(bench, server)))
     with_server(bench, lambda server, _: uvloop.run(_latency(bench, server)))
     with_server(bench, lambda server, _: uvloop.run(_http(bench, server)))
@@ -150,6 +152,52 @@ async def _many_connections(bench: Bench, server: Serving) -> None:
     )  # fmt: skip
     await brokers[0].delete_topic("crowd")
     await asyncio.gather(*(broker.close() for broker in brokers))
+
+
+# --- one thread of the sync client, each call answered before the next
+
+
+def _one_thread(bench: Bench, server: Serving, raw: RawFile) -> None:
+    with trine.connect(server.address) as broker:
+        topic = broker.create_topic("thread", partitions=6)
+        topic.create_group("g", durability="synced")
+        count, some = bench.size(1_500, 20), [VALUE] * 100
+        rounds = bench.rounds
+
+        def times(work: Callable[[], object], often: int) -> Callable[[], None]:
+            def step() -> None:
+                for _ in range(often):
+                    work()
+
+            return step
+
+        def take() -> None:
+            messages = consumer.receive(max=100)
+            assert len(messages) == 100, "the backlog is used up"
+            consumer.ack(messages)
+
+        synced, limit, written, batches = medians(
+            rounds,
+            times(lambda: topic.publish(VALUE, durability="synced"), count),
+            times(lambda: raw.append_synced(VALUE), count),
+            times(lambda: topic.publish(VALUE, durability="written"), count),
+            times(lambda: topic.publish_many(some, durability="written"), count),
+        )
+        with topic.group("g").consumer("c") as consumer:
+            (taking,) = medians(rounds, times(take, bench.size(500, 5)))
+        bench.add(
+            workload="server: publish, sync client, one thread", durability="synced", value=count / synced,
+            unit="msg/s", limit="append and fdatasync of the same bytes", limit_value=count / limit,
+        )  # fmt: skip
+        for what, durability, rate in (
+            ("publish", "written", count / written),
+            ("publish_many, batches of 100", "written", 100 * count / batches),
+            ("receive(max=100) and ack, as a batch", "synced", 100 * bench.size(500, 5) / taking),
+        ):
+            bench.add(
+                workload=f"server: {what}, sync client, one thread", durability=durability, value=rate,
+                unit="msg/s",
+            )  # fmt: skip
 
 
 # --- out
