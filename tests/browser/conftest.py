@@ -1,5 +1,6 @@
-"""One Chromium and one busy broker for all tests of the dashboard; each test has a page of its own. Both end with the last
-of these tests (`package`): those of other folders have event loops and threads of their own, and count them.
+"""One Chromium and one busy broker for all tests of the dashboard; each test has a page of its own. Both end
+with the last of these tests (`package`): those of other folders have event loops and threads of their own, and
+count them.
 
 A page that writes an error to its console, or has one that nobody caught, fails its test: so does whatever its policy
 refused to load.
