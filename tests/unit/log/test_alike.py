@@ -20,7 +20,7 @@ def codec(values: list[bytes]) -> bytes:
 
 
 @pytest.mark.parametrize("size", [0, 1, 50, 56, 57, 63, 64, 8100, 8191, 8192])
-@pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 66, 127, 129, 512, 577, 1000, 4095, 4096])
+@pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 66, 127, 129, 512, 577, 1000, 4095, 4096, 16_384])
 def test_the_bytes_are_the_codecs_own(size: int, count: int) -> None:
     if size * count > 10_000_000:
         count = 600
@@ -30,6 +30,14 @@ def test_the_bytes_are_the_codecs_own(size: int, count: int) -> None:
     assert batch.encode_values(values, 7, size=size)[12:] == batch.encode_values(values, 7)[12:]
     assert alike.read(written, 0, count) == values
     assert alike.size_of(written, 0, count) == size
+    for first, some in (
+        (0, 1),
+        (0, count),
+        (count // 2, count - count // 2),
+        (count - 1, 1),
+        (1, count // 3),
+    ):
+        assert alike.read_some(written, 0, count, size, first, some) == values[first : first + some]
     assert alike.read(b"head" + written, 4, count) == values
 
 
