@@ -175,13 +175,16 @@ function query(ask: Asked): Record<string, string | number | undefined> {
 	}
 }
 
-/** What is published from now on, newest first. */
-function useTail(topic: string, on: boolean, partition: string): { messages: Message[]; broken: boolean } {
+type Stream = "opening" | "open" | "broken"
+
+/** What is published from now on, newest first: from the moment it is "open". */
+function useTail(topic: string, on: boolean, partition: string): { messages: Message[]; stream: Stream } {
 	const [messages, put] = useState<Message[]>([])
-	const [broken, setBroken] = useState(false)
+	const [stream, setStream] = useState<Stream>("opening")
 	useEffect(() => {
 		if (!on) return
 		put([])
+		setStream("opening")
 		let waiting: Message[] = []
 		let timer: ReturnType<typeof setTimeout> | undefined
 		let frame: ReturnType<typeof setTimeout> | undefined
@@ -199,11 +202,11 @@ function useTail(topic: string, on: boolean, partition: string): { messages: Mes
 					put((now) => [...fresh, ...now].slice(0, FOLLOWED))
 				}, 200)
 			})
-			source.onopen = () => setBroken(false)
+			source.onopen = () => setStream("open")
 			source.onerror = () => {
-				setBroken(true)
-				source.close()
-				timer = setTimeout(open, 1_500)
+				setStream("broken")
+				// The browser tries again by itself, and says where it was, unless it was refused.
+				if (source.readyState === EventSource.CLOSED) timer = setTimeout(open, 1_500)
 			}
 		}
 		open()
@@ -213,7 +216,7 @@ function useTail(topic: string, on: boolean, partition: string): { messages: Mes
 			clearTimeout(frame)
 		}
 	}, [topic, on, partition])
-	return { messages, broken }
+	return { messages, stream }
 }
 
 const holds = (message: Message, ask: Asked): boolean =>
@@ -340,13 +343,19 @@ export function Browse({ topic, onPublish }: { topic: Topic; onPublish: () => vo
 					<div class="progress" role="status">
 						{following ? (
 							<>
-								{tail.broken ? <span class="spinner" aria-hidden="true" /> : <Icon name="tail" size={14} />}
+								{tail.stream !== "open" && !frozen ? (
+									<span class="spinner" aria-hidden="true" />
+								) : (
+									<Icon name="tail" size={14} />
+								)}
 								<span class="grow">
-									{tail.broken
-										? "Connection lost, trying again"
-										: frozen
-											? "Held: new messages are not shown"
-											: "Following: new messages come by themselves"}
+									{frozen
+										? "Held: new messages are not shown"
+										: tail.stream === "broken"
+											? "Connection lost, trying again"
+											: tail.stream === "opening"
+												? "Connecting: what is published from then on comes by itself"
+												: "Following: new messages come by themselves"}
 									; {plural(rows.length, "message")} shown{rows.length >= FOLLOWED ? " (the newest)" : ""}
 								</span>
 							</>

@@ -141,7 +141,7 @@ def test_of_two_archivers_one_is_refused(
 
     slow._write = overtaken  # type: ignore[method-assign]
     with pytest.raises(Conflict, match="another archiver"):
-        slow.round()
+        slow.round(slow.ends())
     assert [place[2] for place in delta_places(path)] == list(range(300))
 
 
@@ -223,6 +223,20 @@ def test_continuously_until_told_to_stop(
         spark, place, [topic_name], path, continuously=True, trigger="100ms", stop=stop, progress=progress
     )
     assert (summary.messages, summary.commits) == (15, 2)
+
+
+def test_one_run_ends_where_the_log_ended_when_it_began(
+    spark: SparkSession, place: Place, broker: trine.Broker, topic_name: str, path: str
+) -> None:
+    topic = broker.create_topic(topic_name, partitions=2)
+    publish(topic, 10)
+
+    def busy(what: str, done: float, total: float | None) -> None:
+        publish(topic, 5)
+
+    summary = archiving.archive(spark, place, [topic_name], path, progress=busy)
+    assert (summary.messages, summary.commits) == (10, 1)
+    assert archiving.archive(spark, place, [topic_name], path).messages > 0
 
 
 def test_as_of_and_bad_input(
