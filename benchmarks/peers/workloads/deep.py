@@ -50,7 +50,9 @@ def store(
     laps = drained(peer, topic, count // 2, seconds, repeats)  # what is left is for the recovery
     kept["memory_worked"] = peer.memory_bytes()
     found["drain"] = {"runs": [{**lap, **kept} for lap in laps if lap["messages"]]}
-    found["replay"] = _asked(lambda: _repeated(repeats, peer, replay_all, topic, since=since, count=replayed))
+    found["replay"] = _asked(
+        lambda: _repeated(repeats, peer, replay_all, topic, since=since, count=min(replayed, count))
+    )
     found["trace"] = _asked(lambda: _repeated(1, peer, look_up, topic, count=count))
     found["recovery"] = _asked(lambda: [{**run, "depth": count} for run in _recoveries(peer, topic, repeats)])
     return found
