@@ -98,10 +98,9 @@ class Runner:
                 self._cell(peer, cell)
         except NotStarted as error:
             self.console.print(f"  [red]did not start:[/red] {error}", highlight=False)
-            self.record.content["skipped"][peer.name] = {
-                "broker": peer.broker,
-                "why": f"it did not start: {error}",
-            }
+            why = f"it did not start: {error}"
+            self.record.content["skipped"][peer.name] = {"broker": peer.broker, "why": why}
+            self.record.write()
         finally:
             peer.stop()  # whatever ended this, Ctrl-C too: no server is left behind
 
