@@ -33,6 +33,10 @@ START_S = 8.0
 """What starting and warming up a peer takes, for the estimate."""
 
 
+class NotStarted(Exception):
+    """A peer whose server is here and does not come up, or does not take a message."""
+
+
 @dataclass
 class Runner:
     record: Record
@@ -87,25 +91,27 @@ class Runner:
     def _peer(self, peer: Peer, cells: list[Cell]) -> None:
         self.console.print(f"[bold]{peer.name}[/bold] {peer.version()}, {peer.promise}", highlight=False)
         try:
+            self._started(peer)
+            for cell in cells:
+                if self._over():
+                    return
+                self._cell(peer, cell)
+        except NotStarted as error:
+            self.console.print(f"  [red]did not start:[/red] {error}", highlight=False)
+            why = f"it did not start: {error}"
+            self.record.content["skipped"][peer.name] = {"broker": peer.broker, "why": why}
+            self.record.write()
+        finally:
+            peer.stop()  # whatever ended this, Ctrl-C too: no server is left behind
+
+    def _started(self, peer: Peer) -> None:
+        try:
             part = self.record.peer(peer)
             peer.start()
             part["memory_start"] = peer.memory_bytes()
             self._warm_up(peer)
         except Exception as error:
-            peer.stop()
-            self.console.print(f"  [red]did not start:[/red] {error}", highlight=False)
-            self.record.content["skipped"][peer.name] = {
-                "broker": peer.broker,
-                "why": f"it did not start: {error}",
-            }
-            return
-        try:
-            for cell in cells:
-                if self._over():
-                    return
-                self._cell(peer, cell)
-        finally:
-            peer.stop()
+            raise NotStarted(str(error)) from error
 
     def _warm_up(self, peer: Peer) -> None:
         """For what compiles, allocates or creates files as it goes."""

@@ -126,6 +126,34 @@ def test_a_peer_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pyte
     assert content["skipped"]["kafka"] == {"broker": "Kafka", "why": "it is not here"}
 
 
+def test_a_run_that_is_ended_leaves_no_server_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped: list[str] = []
+    stop = PEERS["trine"].stop
+
+    def noted(peer: Any) -> None:
+        assert peer.processes()
+        stop(peer)
+        stopped.append(peer.name)
+
+    def ended(runner: Runner, peer: Any) -> None:
+        raise SystemExit("terminated")
+
+    monkeypatch.setattr(PEERS["trine"], "stop", noted)
+    monkeypatch.setattr(Runner, "_warm_up", ended)
+    with pytest.raises(SystemExit):
+        measured(tmp_path, ["trine"], [fake_cell("any", [])])
+    assert stopped == ["trine"]
+
+
+def test_a_server_that_does_not_start_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(peer: Any) -> None:
+        raise RuntimeError("the port is taken")
+
+    monkeypatch.setattr(PEERS["trine"], "launch", refuses)
+    content = measured(tmp_path, ["trine"], [fake_cell("any", [])])
+    assert content["skipped"]["trine"]["why"] == "it did not start: the port is taken"
+
+
 def test_the_plan_has_every_workload_at_full_size_and_bounds_the_quick_one() -> None:
     names = {cell.name for cell in chosen("full", [])}
     assert {name.split()[0] for name in names} >= {f"W{number}" for number in range(1, 7)}
