@@ -90,8 +90,8 @@ def archive(
             work = _Archiver(spark, place, broker, names, path, max_offsets or ROUND_OFFSETS, allow_gaps)
             work.begin()
             while True:
-                upto = work.ends()  # what comes later is for the next turn: a busy topic has no end
-                goal = work.waiting()
+                upto = work.spans()  # what comes later is for the next turn: a busy topic has no end
+                goal = work.waiting(upto)
                 start = work.messages
                 if progress is not None and goal:
                     progress("archive", 0, goal)
@@ -184,7 +184,7 @@ class _Archiver:
 
     def begin(self) -> None:
         """Retention waits from here on, and knows what earlier runs committed."""
-        spans = self._spans()
+        spans = self.spans()
         self._check_same(spans)
         for name in self._topics:
             handle = self._broker.topic(name)
@@ -192,7 +192,7 @@ class _Archiver:
                 handle.alter(archive=self._table.path)
         self._tell(self._committed(spans))
 
-    def _spans(self) -> Spans:
+    def spans(self) -> Spans:
         return {name: dict(self._broker.topic(name).offsets()) for name in self._topics}
 
     def _committed(self, spans: Spans) -> Offsets:
@@ -217,8 +217,8 @@ class _Archiver:
                         "not this log: the topic was deleted and made anew. Archive it to another path"
                     )
 
-    def waiting(self) -> int:
-        spans = self._spans()
+    def waiting(self, spans: Spans) -> int:
+        """What of these offsets the archive lacks."""
         committed = self._committed(spans)
         return sum(
             max(end - max(committed[name][number], first), 0)
@@ -226,20 +226,14 @@ class _Archiver:
             for number, (first, end) in some.items()
         )
 
-    def ends(self) -> Offsets:
-        """Where the log ends now."""
-        return {
-            name: {number: end for number, (_, end) in some.items()} for name, some in self._spans().items()
-        }
-
-    def round(self, upto: Offsets) -> bool:
-        """One commit of what lies before these offsets; False if there was nothing to do."""
+    def round(self, upto: Spans) -> bool:
+        """One commit of what lies before these ends; False if there was nothing to do."""
         self._table.refresh()
-        spans = self._spans()
+        spans = self.spans()
         committed = self._committed(spans)
         start, gaps = self._begun(spans, committed)
         ends = {
-            name: {number: max(upto[name].get(number, 0), at) for number, at in some.items()}
+            name: {number: max(upto[name].get(number, (0, 0))[1], at) for number, at in some.items()}
             for name, some in start.items()
         }
         end = limited(start, ends, self._most)
@@ -337,7 +331,7 @@ class _Archiver:
             self._bytes,
             self._commits,
             round(seconds, 3),
-            self._committed(self._spans()),
+            self._committed(self.spans()),
             self._gaps,
         )
 

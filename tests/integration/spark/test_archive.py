@@ -141,7 +141,7 @@ def test_of_two_archivers_one_is_refused(
 
     slow._write = overtaken  # type: ignore[method-assign]
     with pytest.raises(Conflict, match="another archiver"):
-        slow.round(slow.ends())
+        slow.round(slow.spans())
     assert [place[2] for place in delta_places(path)] == list(range(300))
 
 
